@@ -1,0 +1,26 @@
+"""`cluster:` the Ray cluster and the devices of the run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rltrain.config.section import Section
+
+
+class ClusterConfig(Section):
+    address: str | None = None
+    """Address of a running Ray cluster to join (`auto` or `host:port`); by default one is started on loopback and ended with the run."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models live; `auto` takes CUDA where the machine has it."""
+    gpus: int | None = Field(default=None, ge=0)
+    """GPUs the run may use; counted on this machine when left out."""
+    object_store_bytes: int = Field(default=256 * 2**20, ge=80 * 2**20)
+    """Size of the object store of a cluster that the run starts."""
+    dashboard: bool = False
+    """Serve Ray's dashboard on loopback (only for a cluster that the run starts)."""
+    env: dict[str, str | None] = {}
+    """Environment variables that workers see, besides the few rltrain sets; null passes on the caller's own value."""
+    start_timeout_s: float = Field(default=300.0, gt=0)
+    """Longest wait for the cluster and for every worker to be ready."""

@@ -1,0 +1,33 @@
+"""`checkpoint:` and `telemetry:` what a run leaves behind."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rltrain.config.section import Section
+
+
+class CheckpointConfig(Section):
+    export_final: bool = True
+    """Write the final weights as a Hugging Face directory, `hf/step_N`, loadable by transformers and vLLM."""
+
+
+class WandbConfig(Section):
+    """Weights & Biases; the key comes from WANDB_API_KEY or `wandb login`, never from a config."""
+
+    project: str
+    entity: str | None = None
+    mode: Literal["online", "offline"] = "online"
+
+
+class TelemetryConfig(Section):
+    tensorboard: bool = True
+    """Write TensorBoard events."""
+    wandb: WandbConfig | None = None
+    """Log to Weights & Biases too (needs the `wandb` extra)."""
+    rollouts: bool = True
+    """Keep every step's samples as `rollouts/step_N.parquet`."""
+    show_samples: int = Field(default=1, ge=0)
+    """Samples shown on the screen with each evaluation or tenth step."""

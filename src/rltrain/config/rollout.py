@@ -1,0 +1,49 @@
+"""`rollout:` engines, sampling and the size of a step."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from rltrain.config.section import Section
+
+
+class SamplingConfig(Section):
+    """How tokens are drawn."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Divides the logits; 0 is greedy (evaluation only)."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Smallest set of tokens with this probability; 1 keeps all."""
+    top_k: int = Field(default=0, ge=0)
+    """The k likeliest tokens; 0 keeps all."""
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Tokens with at least this share of the likeliest token's probability; 0 keeps all."""
+    max_tokens: int = Field(default=256, ge=1)
+    """Longest response in tokens."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a response (they stay part of it)."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end a response, besides every EOS id of the model's generation config."""
+    ignore_eos: bool = False
+    """Go on to `max_tokens` through EOS ids."""
+
+
+class RolloutConfig(SamplingConfig):
+    prompts_per_step: int = Field(ge=1)
+    """Prompts drawn for one rollout."""
+    samples_per_prompt: int = Field(ge=1)
+    """Responses to each prompt, which make one group."""
+    engines: int = Field(default=1, ge=1)
+    """vLLM engines, each in a process of its own."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs an engine is split over."""
+    context_length: int | None = Field(default=None, ge=2)
+    """Longest prompt and response together; the model's own limit, or the data's if that is less, when left out."""
+    kv_cache_bytes: int | None = Field(default=None, ge=2**20)
+    """Memory of the KV cache of an engine; by default enough for a step's samples, at most 1 GiB, on a CPU and vLLM's own share of a GPU."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads an engine computes with; half the cores, at least one, when left out (CPU only)."""
+    timeout_s: float = Field(default=1800.0, gt=0)
+    """Longest a step's generation may take."""
+    vllm: dict[str, JsonValue] = {}
+    """Further arguments of vLLM's engine (`AsyncEngineArgs`), e.g. `enforce_eager: false`."""

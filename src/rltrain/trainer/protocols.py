@@ -1,0 +1,58 @@
+"""What the loop needs of its parts. Ray, Megatron and vLLM stand behind these; tests use plain objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
+from rltrain.types.metrics import Metrics
+from rltrain.types.sample import Prompt, SampleGroup
+
+
+class Rollouts(Protocol):
+    """Draws and scores the responses to a step's prompts."""
+
+    async def collect(self, prompts: Sequence[Prompt], *, step: int) -> list[SampleGroup]: ...
+
+
+class Policy(Protocol):
+    """The actor, all ranks of it."""
+
+    async def logprobs(self, batch: RolloutBatch, plan: StepPlan, *, model: str) -> Ragged[np.float32]:
+        """Log-probs of every response token under `actor` or `reference`, over the rollout's temperature."""
+        ...
+
+    async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
+        """One optimizer step for each of the plan's."""
+        ...
+
+    async def export(self, directory: str) -> None:
+        """Writes the weights as a Hugging Face directory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    canary_max: float
+    """Largest difference of trainer and engine log-probs on the fixed prompt, over all engines."""
+    num_bytes: int
+    verified: bool
+    """Checksums of all bytes were compared."""
+
+
+class Weights(Protocol):
+    """Brings the actor's weights to every engine."""
+
+    async def push(self, *, version: int) -> SyncReport: ...
+
+
+class Stateful(Protocol):
+    """Every part that changes over a run can hand over its state and take it back."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
