@@ -36,6 +36,11 @@ class Ragged(Generic[T]):
     def lengths(self) -> Offsets:
         return np.diff(self.offsets)
 
+    def sums(self) -> npt.NDArray[np.float64]:
+        """Sum of each row; 0 for an empty one."""
+        totals = np.concatenate([np.zeros(1), np.cumsum(self.values, dtype=np.float64)])
+        return totals[self.offsets[1:]] - totals[self.offsets[:-1]]
+
     @classmethod
     def of(cls, rows: Sequence[npt.NDArray[T]], dtype: npt.DTypeLike) -> Ragged[T]:
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))

@@ -1,0 +1,141 @@
+"""The workers of a run as plain objects: `TrainerGroup` is the actor's ranks, `EngineHandle` one engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.actor import ActorHandle
+
+from rltrain.cluster.calls import all_of, one, within
+from rltrain.cluster.hosts import EngineHost, TrainerHost
+from rltrain.cluster.placement import WorkerShare, actor_options
+from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
+from rltrain.types.generation import GenerateRequest, GenerateResult
+from rltrain.types.metrics import Metrics, merged
+from rltrain.types.sample import Floats, Ids
+from rltrain.types.weights import SyncPlan
+
+
+class Worker:
+    """One actor with its name, its log and its death."""
+
+    def __init__(self, host: type, share: WorkerShare, *, target: str, setup: Any, environment: dict[str, str], logs: Path, options: dict[str, Any]) -> None:
+        self.name = share.name
+        self._logs = str(logs)
+        actor = ray.remote(**actor_options(share, environment), **options)(host)
+        self.handle: ActorHandle[Any] = actor.remote(target, setup, str(logs / f"{share.name}.log"))
+
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return await one(self.handle.call.remote(method, *args, **kwargs), name=self.name, logs=self._logs)
+
+    async def ask(self, method: str, **options: Any) -> Any:
+        """A method of the host itself."""
+        return await one(getattr(self.handle, method).options(**options).remote(), name=self.name, logs=self._logs)
+
+
+class TrainerGroup:
+    """All ranks of the actor; implements the loop's `Policy`."""
+
+    def __init__(self, shares: Sequence[WorkerShare], *, target: str, setup: Any, environment: dict[str, str], logs: Path) -> None:
+        self._logs = str(logs)
+        self.workers = [
+            Worker(
+                TrainerHost,
+                share,
+                target=target,
+                setup=setup,
+                environment=environment | {"OMP_NUM_THREADS": str(share.num_threads)},
+                logs=logs,
+                options={"concurrency_groups": {"lifeline": 1}},
+            )
+            for share in shares
+        ]
+
+    @property
+    def first(self) -> Worker:
+        return self.workers[0]
+
+    async def join(self, *, timeout_s: float) -> list[Any]:
+        """Brings the ranks' process group up and loads the model on each."""
+        names = ", ".join(worker.name for worker in self.workers)
+        return await within(timeout_s, self._join(), what=f"{names} to load the model")
+
+    async def _join(self) -> list[Any]:
+        host, port, _ = await self.first.ask("address")
+        world = len(self.workers)
+        calls = [
+            worker.handle.call.remote("join", rank=rank, world_size=world, address=host, port=port)
+            for rank, worker in enumerate(self.workers)
+        ]
+        return await self._all(calls)
+
+    async def call_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return await self._all([worker.handle.call.remote(method, *args, **kwargs) for worker in self.workers])
+
+    async def _all(self, references: Sequence[Any]) -> list[Any]:
+        return await all_of(references, names=[worker.name for worker in self.workers], logs=self._logs)
+
+    async def logprobs(self, batch: RolloutBatch, plan: StepPlan, *, model: str) -> Ragged[np.float32]:
+        parts = await self.call_all("logprobs", self._shared(batch), plan, model=model)
+        rows: list[np.ndarray[Any, np.dtype[np.float32]]] = [np.zeros(0, np.float32)] * len(batch)
+        for numbers, ragged in parts:
+            for place, number in enumerate(numbers):
+                rows[number] = ragged[place]
+        return Ragged.of(rows, np.float32)
+
+    async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
+        return merged(await self.call_all("update", self._shared(batch), plan))
+
+    async def export(self, directory: str) -> None:
+        await self.call_all("export_hf", directory)
+
+    def _shared(self, batch: RolloutBatch) -> Any:
+        """One copy in the object store for all ranks; a single rank gets it with the call."""
+        return ray.put(batch) if len(self.workers) > 1 else batch
+
+    async def score(self, token_ids: Ids) -> Floats:
+        return (await self.call_all("score", token_ids))[0]
+
+    async def lifelines(self) -> None:
+        """Returns when the workers were closed, raises WorkerDied when one died."""
+        await asyncio.gather(*(worker.ask("lifeline", concurrency_group="lifeline") for worker in self.workers))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(worker.ask("close") for worker in self.workers))
+
+
+class EngineHandle:
+    """One vLLM engine; implements the rollout's `EngineClient` and the weight sync's engine side."""
+
+    def __init__(self, share: WorkerShare, *, target: str, setup: Any, environment: dict[str, str], logs: Path, max_concurrency: int) -> None:
+        options = {"max_concurrency": max_concurrency}
+        environment = environment | {"OMP_NUM_THREADS": str(share.num_threads)}
+        self.worker = Worker(EngineHost, share, target=target, setup=setup, environment=environment, logs=logs, options=options)
+
+    @property
+    def name(self) -> str:
+        return self.worker.name
+
+    async def start(self, *, timeout_s: float) -> Any:
+        return await within(timeout_s, self.worker.call("start"), what=f"{self.name} to start")
+
+    async def generate(self, requests: Sequence[GenerateRequest], *, admit_together: bool) -> list[GenerateResult]:
+        return await self.worker.call("generate", list(requests), admit_together=admit_together)
+
+    async def score(self, token_ids: Ids) -> Floats:
+        return await self.worker.call("score", token_ids)
+
+    async def attach_weights(self, plan: SyncPlan, slots: Sequence[str]) -> None:
+        await self.worker.call("attach_weights", plan, list(slots))
+
+    async def lifeline(self) -> None:
+        """Returns when the engine was closed, raises WorkerDied when it died."""
+        await self.worker.ask("lifeline")
+
+    async def close(self) -> None:
+        await self.worker.ask("close")

@@ -1,0 +1,76 @@
+"""The Ray cluster of a run: started on loopback and ended with it, or one that is there already and joined."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltrain.cluster import environment
+from rltrain.cluster.reaper import Reaper
+from rltrain.config.cluster import ClusterConfig
+from rltrain.config.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection to Ray."""
+
+    worker_environment: dict[str, str]
+    """What every worker of this run gets, besides its role's own variables."""
+    owned: bool
+    """Whether this run started the cluster."""
+
+
+@contextmanager
+def ray_session(config: ClusterConfig, *, num_gpus: int) -> Generator[Session]:
+    """Connects to Ray; on leaving, all that this run started there is gone, also when the driver is killed."""
+    token = uuid.uuid4().hex
+    temporary_directory = Path(tempfile.mkdtemp(prefix="rltrain-"))
+    reaper = Reaper(token, temporary_directory)
+    environment.prepare_ray_import(loopback=config.address is None)
+    try:
+        import ray
+
+        with environment.scrubbed(token):
+            if config.address is None:
+                _start(config, num_gpus=num_gpus, temporary_directory=temporary_directory)
+            else:
+                _join(config.address)
+        worker_environment = environment.requested(config.env) | {environment.TOKEN_VARIABLE: token}
+        yield Session(worker_environment, owned=config.address is None)
+    finally:
+        ray.shutdown()
+        reaper.finish()
+        shutil.rmtree(temporary_directory, ignore_errors=True)
+
+
+def _start(config: ClusterConfig, *, num_gpus: int, temporary_directory: Path) -> None:
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=os.cpu_count(),
+        num_gpus=num_gpus,
+        include_dashboard=config.dashboard,
+        dashboard_host="127.0.0.1",
+        object_store_memory=config.object_store_bytes,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _temp_dir=str(temporary_directory),
+    )
+
+
+def _join(address: str) -> None:
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        hint = "start one with `ray start --head`, or leave the key out"
+        raise UserError.single("cluster.address", "no Ray cluster answers", value=address, hint=hint) from error

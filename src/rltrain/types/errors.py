@@ -1,0 +1,15 @@
+"""How a run fails once it has started; what a user can mend before that is `config.errors.UserError`."""
+
+from __future__ import annotations
+
+
+class RunError(RuntimeError):
+    """The run can't go on; the message says what happened and where to look. Exit code 1."""
+
+
+class WorkerDied(RunError):
+    """A worker process ended by itself or was killed."""
+
+
+class DeadlineExceeded(RunError):
+    """Something was awaited for longer than its limit."""
