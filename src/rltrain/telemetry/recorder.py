@@ -1,0 +1,89 @@
+"""All that a run writes and shows, behind four calls of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rltrain.config.namespace import Args
+from rltrain.telemetry.display import Display, num_samples_due
+from rltrain.telemetry.memory import memory_metrics
+from rltrain.telemetry.notes import truncation_note
+from rltrain.telemetry.progress import SampleText
+from rltrain.telemetry.rollout_files import write_rollout
+from rltrain.telemetry.run_directory import RunDirectory
+from rltrain.telemetry.sinks import Sink
+from rltrain.types.batch import RolloutBatch
+from rltrain.types.sample import Ids, SampleGroup
+
+
+class Recorder:
+    """Writes metrics and samples and feeds the display. `processes` are process ids on this machine by name."""
+
+    def __init__(
+        self,
+        args: Args,
+        directory: RunDirectory,
+        *,
+        sink: Sink,
+        display: Display,
+        decode: Callable[[Ids], str],
+        processes: Mapping[str, int],
+    ) -> None:
+        self._telemetry = args.telemetry
+        self._max_tokens = args.rollout.max_tokens
+        self._directory = directory
+        self._sink = sink
+        self._display = display
+        self._decode = decode
+        self._processes = processes
+
+    def record_start(self, metrics: Mapping[str, float], *, times: Mapping[str, float]) -> None:
+        """The line of step 0: the first weight sync and, if asked for, the first evaluation."""
+        self._sink.write(0, {**metrics, **times, **memory_metrics(self._processes)})
+
+    def save_rollout(self, step: int, groups: Sequence[SampleGroup], batch: RolloutBatch) -> None:
+        if not self._telemetry.rollouts:
+            return
+        responses = [self._decode(sample.response_ids) for group in groups for sample in group.samples]
+        first_B = [float(row[0]) if len(row) else 0.0 for row in map(batch.advantages.__getitem__, range(len(batch)))]
+        path = self._directory.rollout(step)
+        write_rollout(path, groups, step=step, advantages_B=first_B, responses_B=responses)
+
+    def record_step(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        *,
+        times: Mapping[str, float],
+        groups: Sequence[SampleGroup],
+    ) -> None:
+        tokens = metrics.get("tokens/generated", 0.0)
+        whole = {
+            **metrics,
+            **times,
+            "throughput/tokens_per_s": tokens / times["time/step_s"],
+            **memory_metrics(self._processes),
+        }
+        self._sink.write(step, whole)
+        self._display.step(step, whole)
+        note = truncation_note(whole, max_tokens=self._max_tokens) if step == 1 else None
+        if note is not None:
+            self._display.note(note)
+        evaluated = any(key.startswith("eval/") for key in metrics)
+        due = num_samples_due(step, evaluated=evaluated, show_samples=self._telemetry.show_samples)
+        if due:
+            self._display.samples(step, self._sample_texts(groups[:due]))
+
+    def show_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._display.evaluation(step, metrics)
+
+    def _sample_texts(self, groups: Sequence[SampleGroup]) -> list[SampleText]:
+        return [
+            SampleText(
+                prompt=self._decode(group.prompt.token_ids),
+                response=self._decode(group.samples[0].response_ids),
+                label=group.prompt.label,
+                reward=group.samples[0].reward,
+            )
+            for group in groups
+        ]

@@ -1,0 +1,64 @@
+"""Metrics to Weights & Biases, where the `wandb` extra is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from rltrain.config.errors import UserError
+from rltrain.config.namespace import Args
+from rltrain.config.outputs import WandbConfig
+from rltrain.config.redact import redacted, secret_values
+from rltrain.telemetry.run_directory import RunDirectory
+
+
+def check_wandb(config: WandbConfig | None) -> None:
+    """Raises UserError where wandb is asked for and not installed; starts and imports nothing."""
+    if config is not None and find_spec("wandb") is None:
+        hint = "pip install 'rltrain[wandb]', or leave telemetry.wandb out"
+        raise UserError.single("telemetry.wandb", "the package wandb is not installed", hint=hint)
+
+
+class WandbSink:
+    """One wandb run. The key comes from wandb's own environment or login; the config is sent redacted.
+
+    Console output, code, the command line and machine facts are not collected.
+    """
+
+    def __init__(self, args: Args, directory: RunDirectory) -> None:
+        config = args.telemetry.wandb
+        assert config is not None, "only made where the config asks for it"
+        check_wandb(config)
+        wandb: Any = import_module("wandb")
+        settings = wandb.Settings(
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            save_code=False,
+            silent=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        )
+        tree = redacted(args.config().model_dump(mode="json"), secrets=secret_values(os.environ))
+        try:
+            self._run: Any = wandb.init(
+                project=config.project,
+                entity=config.entity,
+                name=directory.name,
+                mode=config.mode,
+                dir=str(directory.path),
+                config=tree,
+                settings=settings,
+            )
+        except wandb.errors.Error as error:
+            hint = "set WANDB_API_KEY or run `wandb login`, or set telemetry.wandb.mode to offline"
+            raise UserError.single("telemetry.wandb", f"wandb can't start: {error}", hint=hint) from error
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()

@@ -1,0 +1,31 @@
+import json
+from pathlib import Path
+
+from rltrain.telemetry.jsonl_sink import JsonlSink
+
+
+def test_a_step_is_a_line_that_is_there_when_write_returns(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write(1, {"reward/mean": 0.5})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "reward/mean": 0.5}\n'
+    sink.close()
+
+
+def test_nan_and_infinities_are_null_so_that_lines_stay_json(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write(2, {"a": float("nan"), "b": float("inf"), "c": float("-inf"), "d": 1.0})
+    sink.close()
+
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    line = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert line == {"step": 2, "a": None, "b": None, "c": None, "d": 1.0}
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    for step in (1, 2):
+        sink = JsonlSink(tmp_path / "metrics.jsonl")
+        sink.write(step, {})
+        sink.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 2}\n'

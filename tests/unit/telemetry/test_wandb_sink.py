@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrain.config.errors import UserError
+from rltrain.config.namespace import Args
+from rltrain.config.outputs import WandbConfig
+from rltrain.config.tree import Config
+from rltrain.telemetry.run_directory import RunDirectory
+from rltrain.telemetry.wandb_sink import WandbSink, check_wandb
+
+
+def make_args(directory: Path, mode: str = "offline") -> Args:
+    tree: dict[str, Any] = {
+        "run": {"name": "run", "directory": directory, "steps": 1},
+        "cluster": {"env": {"MY_TOKEN": "SECRET789", "NOTE": "SECRET123"}},
+        "data": {"sources": [{"path": directory / "data.jsonl"}]},
+        "reward": {"parts": {"exact": {"kind": "exact"}}},
+        "rollout": {"prompts_per_step": 1, "samples_per_prompt": 2},
+        "actor": {"model": {"path": directory / "model"}, "optimizer": {"learning_rate": 1e-6}},
+        "telemetry": {"wandb": {"project": "test", "mode": mode}},
+    }
+    return Args(Config(**tree), config_path=directory / "c.yaml")
+
+
+def test_a_missing_package_is_a_user_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> None:
+        assert name == "wandb"
+
+    monkeypatch.setattr("rltrain.telemetry.wandb_sink.find_spec", nothing)
+    with pytest.raises(UserError, match=r"telemetry\.wandb: the package wandb is not installed .*rltrain\[wandb\]"):
+        check_wandb(WandbConfig(project="x"))
+
+
+def test_without_wandb_in_the_config_nothing_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    check_wandb(None)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the wandb extra")
+def test_sec_03_an_offline_run_works_without_network_and_holds_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "SECRET123")
+    monkeypatch.setattr(sys, "argv", ["rltrain", "train", "cluster.env.MY_TOKEN=SECRET789"])
+    args = make_args(tmp_path)
+    run = RunDirectory.create(args, overwrite=False)
+    sink = WandbSink(args, run)
+    sink.write(0, {"eval/rep/reward_mean": 0.0})
+    sink.write(1, {"reward/mean": 0.5, "train/grad_norm": float("nan")})
+    sink.close()
+    run.release()
+    files = [path for path in run.path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files)
+    written = b"".join(path.read_bytes() for path in files)
+    assert b"reward/mean" in written
+    for secret in (b"SECRET123", b"SECRET789"):
+        assert secret not in written
