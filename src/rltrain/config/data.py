@@ -21,6 +21,8 @@ class PlainTemplate(Section):
     """The prompt column is text and is sent as it is (with the tokenizer's BOS where it adds one)."""
 
     kind: Literal["plain"] = "plain"
+    parse_special: bool = False
+    """Let special tokens spelt in the prompt count as such (prompts rendered beforehand); else they are plain text."""
 
 
 class ChatTemplate(Section):
@@ -44,7 +46,7 @@ class PromptFormat(Section):
     prompt_key: str = "prompt"
     """Column with the prompt: text, or a list of `{role, content}` messages."""
     label_key: str | None = "label"
-    """Column with the reference answer (text, or a number that is turned into text once); null where rewards need none."""
+    """Column with the reference answer (text, or a number, which becomes text once); null where rewards need none."""
     metadata_keys: tuple[str, ...] = ()
     """Columns that reward functions get as `metadata`."""
     template: Template = PlainTemplate()

@@ -35,7 +35,7 @@ class LastNumber(RewardFunction):
 
 
 class Math(RewardFunction):
-    """1 where the response's last complete `\\boxed{}` (or its final answer) equals the label as mathematics, by math-verify."""
+    """1 where the last complete `\\boxed{}` (or the final answer) equals the label as mathematics, by math-verify."""
 
     kind: Literal["math"] = "math"
 
@@ -61,8 +61,8 @@ class RewardConfig(Section):
     parts: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], RewardPart] = Field(min_length=1)
     """Reward functions by the name that they have in metrics; the reward is their weighted sum."""
     workers: int = Field(default=1, ge=1)
-    """Processes that run `math` and `custom` functions."""
+    """Processes for each `math` or `custom` part."""
     timeout_s: float = Field(default=10.0, gt=0)
-    """Longest a sample may take; its worker is then killed and replaced, and the sample masked."""
+    """Longest a sample (with `per: group` a group) may take; then its worker is killed and replaced, and it masked."""
     max_failed_share: float = Field(default=0.5, ge=0, le=1)
     """Stop the run when more of a step's samples than this fail in generation or reward."""
