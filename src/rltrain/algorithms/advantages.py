@@ -30,7 +30,7 @@ def group_mean(rewards_G: Sequence[float], config: GroupMean) -> list[float]:
 
 
 def leave_one_out(rewards_G: Sequence[float], config: LeaveOneOut) -> list[float]:
-    """Reward minus the mean of the group's other rewards, n / (n - 1) times the centred reward (Ahmadian et al. 2024)."""
+    """Reward minus the mean of the group's others, n / (n - 1) times the centred reward (Ahmadian et al. 2024)."""
     if len(rewards_G) == 1:
         return [0.0]
     factor = len(rewards_G) / (len(rewards_G) - 1)

@@ -1,4 +1,4 @@
-"""What an update minimises: a sum over scored pairs. Whoever owns the process groups divides, once, by a global count."""
+"""What an update minimises: a sum over scored pairs, which the owner of the process groups divides, once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LossOutput:
     total: Tensor
     """Scalar: the sum of the pairs' losses, with its graph."""
     metric_sums: Mapping[str, Tensor]
-    """By metric name a tensor [2], detached: the sum and what it is a sum over. They add up over micro-batches and ranks."""
+    """By metric name a tensor [2], detached: the sum and its count, which add up over micro-batches and ranks."""
     metric_maxima: Mapping[str, Tensor]
     """By metric name a scalar, detached."""
 

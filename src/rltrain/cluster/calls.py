@@ -24,7 +24,9 @@ async def within(seconds: float, awaitable: Awaitable[T], *, what: str) -> T:
 
 async def all_of(references: Sequence[Any], *, names: Sequence[str], logs: str) -> list[Any]:
     """Every worker's result in order; the first failure is raised at once, without waiting for the others."""
-    tasks = [asyncio.ensure_future(_named(reference, name, logs)) for reference, name in zip(references, names, strict=True)]
+    tasks = [
+        asyncio.ensure_future(_named(reference, name, logs)) for reference, name in zip(references, names, strict=True)
+    ]
     try:
         return list(await asyncio.gather(*tasks))
     finally:

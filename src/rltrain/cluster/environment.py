@@ -1,4 +1,4 @@
-"""The environment of worker processes: an allow-list, never the caller's whole environment. The only writer of os.environ."""
+"""The environment of worker processes: an allow-list, never all of the caller's. The only writer of os.environ."""
 
 from __future__ import annotations
 
@@ -10,9 +10,31 @@ TOKEN_VARIABLE = "RLTRAIN_RUN_TOKEN"
 """Marks every process of a run, so that they can be found and ended when the driver dies."""
 
 _PASSED_ON = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP VIRTUAL_ENV PYTHONPATH PYTHONHASHSEED "
-    "LD_LIBRARY_PATH LD_PRELOAD CPATH CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER "
-    "XDG_CACHE_HOME SSL_CERT_FILE SSL_CERT_DIR".split()
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TEMP",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "PYTHONHASHSEED",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "CPATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
+        "XDG_CACHE_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ]
 )
 _PASSED_ON_PREFIXES = ("LC_", "NCCL_", "GLOO_", "UCX_", "NVIDIA_", "TORCHINDUCTOR_", "VLLM_", "RAY_")
 
@@ -31,9 +53,7 @@ _RAY_DEFAULTS = {
 def allowed(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that workers may see."""
     return {
-        name: value
-        for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.actor import ActorHandle
 
 from rltrain.cluster.calls import all_of, one, within
 from rltrain.cluster.hosts import EngineHost, TrainerHost
@@ -19,16 +18,27 @@ from rltrain.types.generation import GenerateRequest, GenerateResult
 from rltrain.types.metrics import Metrics, merged
 from rltrain.types.sample import Floats, Ids
 from rltrain.types.weights import SyncPlan
+from rltrain.weight_sync.sides import WeightsOffer
 
 
 class Worker:
     """One actor with its name, its log and its death."""
 
-    def __init__(self, host: type, share: WorkerShare, *, target: str, setup: Any, environment: dict[str, str], logs: Path, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        host: type,
+        share: WorkerShare,
+        *,
+        target: str,
+        setup: Any,
+        environment: dict[str, str],
+        logs: Path,
+        options: dict[str, Any],
+    ) -> None:
         self.name = share.name
         self._logs = str(logs)
         actor = ray.remote(**actor_options(share, environment), **options)(host)
-        self.handle: ActorHandle[Any] = actor.remote(target, setup, str(logs / f"{share.name}.log"))
+        self.handle: Any = actor.remote(target, setup, str(logs / f"{share.name}.log"))
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return await one(self.handle.call.remote(method, *args, **kwargs), name=self.name, logs=self._logs)
@@ -41,7 +51,9 @@ class Worker:
 class TrainerGroup:
     """All ranks of the actor; implements the loop's `Policy`."""
 
-    def __init__(self, shares: Sequence[WorkerShare], *, target: str, setup: Any, environment: dict[str, str], logs: Path) -> None:
+    def __init__(
+        self, shares: Sequence[WorkerShare], *, target: str, setup: Any, environment: dict[str, str], logs: Path
+    ) -> None:
         self._logs = str(logs)
         self.workers = [
             Worker(
@@ -66,7 +78,7 @@ class TrainerGroup:
         return await within(timeout_s, self._join(), what=f"{names} to load the model")
 
     async def _join(self) -> list[Any]:
-        host, port, _ = await self.first.ask("address")
+        host, port = await self.first.ask("address")
         world = len(self.workers)
         calls = [
             worker.handle.call.remote("join", rank=rank, world_size=world, address=host, port=port)
@@ -86,7 +98,7 @@ class TrainerGroup:
         for numbers, ragged in parts:
             for place, number in enumerate(numbers):
                 rows[number] = ragged[place]
-        return Ragged.of(rows, np.float32)
+        return Ragged[np.float32].of(rows, np.float32)
 
     async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         return merged(await self.call_all("update", self._shared(batch), plan))
@@ -98,24 +110,38 @@ class TrainerGroup:
         """One copy in the object store for all ranks; a single rank gets it with the call."""
         return ray.put(batch) if len(self.workers) > 1 else batch
 
+    async def offer_weights(self) -> WeightsOffer:
+        return await self.first.call("offer_weights")
+
+    async def write_bucket(self, index: int, *, verify: bool) -> int | None:
+        return await self.first.call("write_bucket", index, verify=verify)
+
     async def score(self, token_ids: Ids) -> Floats:
-        return (await self.call_all("score", token_ids))[0]
+        return await self.first.call("score", token_ids)
 
     async def lifelines(self) -> None:
-        """Returns when the workers were closed, raises WorkerDied when one died."""
+        """Never returns; raises WorkerDied when a rank died."""
         await asyncio.gather(*(worker.ask("lifeline", concurrency_group="lifeline") for worker in self.workers))
-
-    async def close(self) -> None:
-        await asyncio.gather(*(worker.ask("close") for worker in self.workers))
 
 
 class EngineHandle:
     """One vLLM engine; implements the rollout's `EngineClient` and the weight sync's engine side."""
 
-    def __init__(self, share: WorkerShare, *, target: str, setup: Any, environment: dict[str, str], logs: Path, max_concurrency: int) -> None:
+    def __init__(
+        self,
+        share: WorkerShare,
+        *,
+        target: str,
+        setup: Any,
+        environment: dict[str, str],
+        logs: Path,
+        max_concurrency: int,
+    ) -> None:
         options = {"max_concurrency": max_concurrency}
         environment = environment | {"OMP_NUM_THREADS": str(share.num_threads)}
-        self.worker = Worker(EngineHost, share, target=target, setup=setup, environment=environment, logs=logs, options=options)
+        self.worker = Worker(
+            EngineHost, share, target=target, setup=setup, environment=environment, logs=logs, options=options
+        )
 
     @property
     def name(self) -> str:
@@ -133,9 +159,12 @@ class EngineHandle:
     async def attach_weights(self, plan: SyncPlan, slots: Sequence[str]) -> None:
         await self.worker.call("attach_weights", plan, list(slots))
 
-    async def lifeline(self) -> None:
-        """Returns when the engine was closed, raises WorkerDied when it died."""
-        await self.worker.ask("lifeline")
+    async def load_bucket(self, index: int, *, version: int, verify: bool) -> int | None:
+        return await self.worker.call("load_bucket", index, version=version, verify=verify)
 
-    async def close(self) -> None:
-        await self.worker.ask("close")
+    async def refuse(self, reason: str) -> None:
+        await self.worker.call("refuse", reason)
+
+    async def lifeline(self) -> None:
+        """Never returns; raises WorkerDied when the engine died."""
+        await self.worker.ask("lifeline")

@@ -1,4 +1,4 @@
-"""Actor shells: they get an import path, resolve it in the worker, and hand calls on. The driver imports no back end."""
+"""Actor shells: they resolve an import path in the worker and hand calls on, so the driver imports no back end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class TrainerHost:
 
     def __init__(self, target: str, setup: Any, log_path: str) -> None:
         _write_output_to(log_path)
-        self._closed = threading.Event()
         with _errors_logged():
             self._worker = resolve(target)(setup)
 
@@ -34,22 +33,18 @@ class TrainerHost:
         with _errors_logged():
             return getattr(self._worker, method)(*args, **kwargs)
 
-    def address(self) -> tuple[str, int, int]:
-        """This process's node address, a port that is free on it now, and the process id."""
+    def address(self) -> tuple[str, int]:
+        """This process's node address and a port that is free on it now."""
         import ray.util
 
         host = ray.util.get_node_ip_address()
         with socket.socket() as probe:
             probe.bind((host, 0))
-            return host, probe.getsockname()[1], os.getpid()
+            return host, probe.getsockname()[1]
 
     def lifeline(self) -> None:
-        """Returns only when the host was closed: a caller that waits for it learns of the process's death."""
-        self._closed.wait()
-
-    def close(self) -> None:
-        self._worker.close()
-        self._closed.set()
+        """Never returns: a caller that waits for it learns of the process's death."""
+        threading.Event().wait()
 
 
 class EngineHost:
@@ -57,7 +52,6 @@ class EngineHost:
 
     def __init__(self, target: str, setup: Any, log_path: str) -> None:
         _write_output_to(log_path)
-        self._closed = asyncio.Event()
         with _errors_logged():
             self._worker = resolve(target)(setup)
 
@@ -65,15 +59,8 @@ class EngineHost:
         with _errors_logged():
             return await getattr(self._worker, method)(*args, **kwargs)
 
-    async def process_id(self) -> int:
-        return os.getpid()
-
     async def lifeline(self) -> None:
-        await self._closed.wait()
-
-    async def close(self) -> None:
-        await self._worker.close()
-        self._closed.set()
+        await asyncio.Event().wait()
 
 
 @contextmanager

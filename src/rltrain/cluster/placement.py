@@ -23,7 +23,13 @@ class Placement:
 
 
 def plan_placement(
-    *, num_trainers: int, num_engines: int, num_gpus: int, num_cores: int, trainer_threads: int | None, engine_threads: int | None
+    *,
+    num_trainers: int,
+    num_engines: int,
+    num_gpus: int,
+    num_cores: int,
+    trainer_threads: int | None,
+    engine_threads: int | None,
 ) -> Placement:
     """Trainers and engines take turns (the synchronous loop), so each kind has the whole machine to itself.
 

@@ -1,4 +1,4 @@
-"""Ends what is left of a run when its driver is gone, however it went. Run as a process of its own; standard library only.
+"""Ends what is left of a run when its driver is gone, however it went; a process of its own.
 
 Ray's agents outlive a driver that was killed, and so could an engine's own children. Every process of a run carries the
 run's token in its environment, which is how exactly they, and nothing else, are found.
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from rltrain.cluster.environment import TOKEN_VARIABLE, allowed
+
 
 def processes_of(token: str) -> list[int]:
     """Process ids that carry the token, this process excepted."""

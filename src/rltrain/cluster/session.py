@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -34,9 +35,9 @@ def ray_session(config: ClusterConfig, *, num_gpus: int) -> Generator[Session]:
     temporary_directory = Path(tempfile.mkdtemp(prefix="rltrain-"))
     reaper = Reaper(token, temporary_directory)
     environment.prepare_ray_import(loopback=config.address is None)
-    try:
-        import ray
+    import ray
 
+    try:
         with environment.scrubbed(token):
             if config.address is None:
                 _start(config, num_gpus=num_gpus, temporary_directory=temporary_directory)
@@ -61,7 +62,7 @@ def _start(config: ClusterConfig, *, num_gpus: int, temporary_directory: Path) -
         dashboard_host="127.0.0.1",
         object_store_memory=config.object_store_bytes,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         _temp_dir=str(temporary_directory),
     )
 
@@ -70,7 +71,7 @@ def _join(address: str) -> None:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         hint = "start one with `ray start --head`, or leave the key out"
         raise UserError.single("cluster.address", "no Ray cluster answers", value=address, hint=hint) from error

@@ -28,7 +28,8 @@ AdvantageConfig = Annotated[GroupMean | LeaveOneOut, Field(discriminator="kind")
 
 
 class ClipLoss(Section):
-    """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), with its own upper bound (clip-higher, DAPO, Yu et al. 2025)."""
+    """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), with its own upper bound (clip-higher, DAPO, Yu et
+    al. 2025)."""
 
     kind: Literal["clip"] = "clip"
     clip_low: float = Field(default=0.2, gt=0, lt=1)

@@ -11,7 +11,8 @@ from rltrain.config.section import Section
 
 class ClusterConfig(Section):
     address: str | None = None
-    """Address of a running Ray cluster to join (`auto` or `host:port`); by default one is started on loopback and ended with the run."""
+    """Address of a running Ray cluster to join (`auto` or `host:port`); by default one is started on loopback and
+    ended with the run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models live; `auto` takes CUDA where the machine has it."""
     gpus: int | None = Field(default=None, ge=0)

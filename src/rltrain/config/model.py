@@ -32,7 +32,8 @@ class DecaySchedule(Section):
     min_lr: float = Field(default=0.0, ge=0)
     """Learning rate at the end of the decay."""
     decay_steps: int | None = Field(default=None, ge=1)
-    """Optimizer step at which the decay ends, counted from the run's start (warm-up included); all of the run's when left out."""
+    """Optimizer step at which the decay ends, counted from the run's start (warm-up included); all of the run's when
+    left out."""
 
 
 class LinearSchedule(DecaySchedule):

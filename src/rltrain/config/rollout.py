@@ -40,7 +40,8 @@ class RolloutConfig(SamplingConfig):
     context_length: int | None = Field(default=None, ge=2)
     """Longest prompt and response together; the model's own limit, or the data's if that is less, when left out."""
     kv_cache_bytes: int | None = Field(default=None, ge=2**20)
-    """Memory of the KV cache of an engine; by default enough for a step's samples, at most 1 GiB, on a CPU and vLLM's own share of a GPU."""
+    """Memory of the KV cache of an engine; by default enough for a step's samples, at most 1 GiB, on a CPU and vLLM's
+    own share of a GPU."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads an engine computes with; half the cores, at least one, when left out (CPU only)."""
     timeout_s: float = Field(default=1800.0, gt=0)

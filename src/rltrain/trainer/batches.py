@@ -27,17 +27,23 @@ def build_batch(groups: Sequence[SampleGroup], *, step: int, version: int) -> Ro
     return RolloutBatch(
         step=step,
         version=version,
-        prompt_ids=Ragged.of([sample.prompt_ids for sample in samples], np.int32),
-        response_ids=Ragged.of([sample.response_ids for sample in samples], np.int32),
-        loss_mask=Ragged.of(masks, np.bool_),
-        rollout_logprobs=Ragged.of([sample.logprobs for sample in samples], np.float32),
-        advantages=Ragged.of([np.zeros(len(sample.response_ids), np.float32) for sample in samples], np.float32),
+        prompt_ids=Ragged[np.int32].of([sample.prompt_ids for sample in samples], np.int32),
+        response_ids=Ragged[np.int32].of([sample.response_ids for sample in samples], np.int32),
+        loss_mask=Ragged[np.bool_].of(masks, np.bool_),
+        rollout_logprobs=Ragged[np.float32].of([sample.logprobs for sample in samples], np.float32),
+        advantages=Ragged[np.float32].of(
+            [np.zeros(len(sample.response_ids), np.float32) for sample in samples], np.float32
+        ),
         group_B=np.repeat(np.arange(len(groups), dtype=np.int32), [len(group.samples) for group in groups]),
     )
 
 
 def with_advantages(
-    batch: RolloutBatch, groups: Sequence[SampleGroup], *, config: AdvantageConfig, penalties_B: Sequence[float] | None = None
+    batch: RolloutBatch,
+    groups: Sequence[SampleGroup],
+    *,
+    config: AdvantageConfig,
+    penalties_B: Sequence[float] | None = None,
 ) -> RolloutBatch:
     """Each group's advantages, the same for every token of a response.
 

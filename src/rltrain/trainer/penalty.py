@@ -18,6 +18,6 @@ def kl_penalties(batch: RolloutBatch, kl: ReferenceKL) -> list[float]:
     from rltrain.algorithms.kl import estimate
 
     assert batch.old_logprobs is not None and batch.reference_logprobs is not None
-    old, reference = (torch.from_numpy(np.array(column.values)) for column in (batch.old_logprobs, batch.reference_logprobs))
+    old, reference = (torch.tensor(column.values) for column in (batch.old_logprobs, batch.reference_logprobs))
     kl_tokens = np.where(batch.loss_mask.values, estimate(old, reference, kind=kl.kind).numpy(), 0.0)
     return [kl.coefficient * float(value) for value in Ragged(kl_tokens, batch.loss_mask.offsets).sums()]

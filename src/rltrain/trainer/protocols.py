@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
 from rltrain.types.metrics import Metrics
 from rltrain.types.sample import Prompt, SampleGroup
+from rltrain.types.weights import SyncReport
 
 
 class Rollouts(Protocol):
@@ -33,15 +33,6 @@ class Policy(Protocol):
     async def export(self, directory: str) -> None:
         """Writes the weights as a Hugging Face directory."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
-    canary_max: float
-    """Largest difference of trainer and engine log-probs on the fixed prompt, over all engines."""
-    num_bytes: int
-    verified: bool
-    """Checksums of all bytes were compared."""
 
 
 class Weights(Protocol):

@@ -15,10 +15,11 @@ from rltrain.telemetry.step_metrics import rollout_metrics
 from rltrain.trainer.batches import build_batch, with_advantages
 from rltrain.trainer.evaluate import Evaluator
 from rltrain.trainer.penalty import kl_penalties
-from rltrain.trainer.protocols import Policy, Rollouts, SyncReport, Weights
+from rltrain.trainer.protocols import Policy, Rollouts, Weights
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.sample import SampleGroup
+from rltrain.types.weights import SyncReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class Ragged(Generic[T]):
         return totals[self.offsets[1:]] - totals[self.offsets[:-1]]
 
     @classmethod
-    def of(cls, rows: Sequence[npt.NDArray[T]], dtype: npt.DTypeLike) -> Ragged[T]:
+    def of(cls, rows: Sequence[npt.NDArray[T]], dtype: type[T]) -> Ragged[T]:
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         values = np.concatenate(rows).astype(dtype, copy=False) if len(rows) else np.zeros(0, dtype)

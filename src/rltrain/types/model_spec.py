@@ -98,10 +98,9 @@ class ModelSpec:
 def _eos_ids(*configs: Mapping[str, Any]) -> tuple[int, ...]:
     ids: dict[int, None] = {}
     for config in configs:
-        found = config.get("eos_token_id")
-        for token in found if isinstance(found, list) else [found]:
-            if token is not None:
-                ids[int(token)] = None
+        found: int | list[int] | None = config.get("eos_token_id")
+        listed = found if isinstance(found, list) else [] if found is None else [found]
+        ids |= dict.fromkeys(listed)
     return tuple(ids)
 
 

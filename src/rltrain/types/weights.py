@@ -44,3 +44,12 @@ class SyncPlan:
     def slot_bytes(self) -> int:
         """Size of the shared buffer that holds the largest bucket."""
         return max(bucket.num_bytes for bucket in self.buckets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    canary_max: float
+    """Largest difference of trainer and engine log-probs on the fixed prompt, over all engines."""
+    num_bytes: int
+    verified: bool
+    """Checksums of all bytes were compared."""

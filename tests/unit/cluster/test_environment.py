@@ -18,7 +18,9 @@ def test_cfg_07_a_callers_variables_do_not_reach_workers(monkeypatch: pytest.Mon
 
 
 def test_sec_03_tracker_keys_do_not_reach_workers():
-    assert environment.allowed({"WANDB_API_KEY": "SECRET123", "HF_TOKEN": "SECRET123", "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert environment.allowed({"WANDB_API_KEY": "SECRET123", "HF_TOKEN": "SECRET123", "PATH": "/bin"}) == {
+        "PATH": "/bin"
+    }
 
 
 def test_the_environment_comes_back_after_an_error():

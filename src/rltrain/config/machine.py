@@ -1,0 +1,40 @@
+"""What this machine offers, found without torch or CUDA libraries."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rltrain.config.cluster import ClusterConfig
+
+DEVICE = re.compile(r"nvidia[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    device: Literal["cpu", "cuda"]
+    """Where models live."""
+    num_gpus: int
+    """GPUs that the run may use; 0 on a CPU."""
+
+
+def this_machine(config: ClusterConfig) -> Machine:
+    """The device and the GPUs that the config picks; what can't be had is told by `rules.check`."""
+    num_gpus = visible_gpus() if config.gpus is None else config.gpus
+    if config.device == "cpu" or (config.device == "auto" and num_gpus == 0):
+        return Machine("cpu", 0)
+    return Machine("cuda", num_gpus)
+
+
+def visible_gpus(*, devices: Path = Path("/dev")) -> int:
+    """NVIDIA GPUs of this machine, as far as CUDA_VISIBLE_DEVICES lets them be seen."""
+    count = sum(1 for path in devices.glob("nvidia*") if DEVICE.fullmatch(path.name))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return count
+    names = [name.strip() for name in chosen.split(",")]
+    valid = names[: next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))]  # as CUDA reads it
+    return min(count, len(valid))

@@ -1,0 +1,1 @@
+"""What `rltrain doctor` looks at: packages and the machine, without importing anything heavy."""

@@ -1,0 +1,286 @@
+"""The composition root, which alone knows every class: from a config to the objects of a run, and to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltrain.backends.megatron.setup import TrainSetup, WorkerInfo
+from rltrain.backends.vllm.environment import engine_environment
+from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
+from rltrain.cluster.placement import Placement, plan_placement
+from rltrain.cluster.session import Session, ray_session
+from rltrain.cluster.supervision import supervised
+from rltrain.config.algorithm import ReferenceKL
+from rltrain.config.evaluation import EvalSet
+from rltrain.config.machine import Machine, this_machine
+from rltrain.config.namespace import Args
+from rltrain.config.reward import RewardConfig
+from rltrain.config.rollout import SamplingConfig
+from rltrain.rewards.rewarder import Rewarder
+from rltrain.rollout.collector import Draw, RolloutCollector
+from rltrain.telemetry.display import Display, make_display
+from rltrain.telemetry.recorder import Recorder
+from rltrain.telemetry.run_directory import RunDirectory
+from rltrain.telemetry.sinks import Sinks, open_sinks
+from rltrain.telemetry.spans import StepClock
+from rltrain.trainer.evaluate import Evaluator, PreparedSet
+from rltrain.trainer.preparation import Prepared, context_length, kv_cache_bytes, max_sequences, prepare
+from rltrain.trainer.sync import Parts, SyncTrainer
+from rltrain.weight_sync.pusher import WeightPusher
+
+if TYPE_CHECKING:  # importing it loads Ray, which reads its environment at that moment
+    from rltrain.cluster.group import EngineHandle, TrainerGroup
+
+TRAINER = "rltrain.backends.megatron.worker:TrainWorker"
+ENGINE = "rltrain.backends.vllm.engine:VllmEngine"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a run writes and shows."""
+
+    directory: RunDirectory
+    sinks: Sinks
+    display: Display
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    trainers: TrainerGroup
+    engines: list[EngineHandle]
+
+
+def train(args: Args, *, overwrite: bool) -> Path:
+    """Runs the whole training and returns its directory.
+
+    Raises UserError before anything is written, RunError when the run fails, KeyboardInterrupt when it is stopped.
+    """
+    prepared = prepare(args)
+    machine = this_machine(args.cluster)
+    with ExitStack() as stack:
+        directory = RunDirectory.create(args, overwrite=overwrite)
+        stack.callback(directory.release)
+        sinks = open_sinks(args, directory)
+        stack.callback(sinks.close)
+        display = make_display(num_steps=args.run.steps, name=directory.name)
+        stack.callback(display.close)
+        display.start()
+        display.note(f"writing to {directory.path}")
+        display.note(f"data: {prepared.train_set.report}")
+        session = stack.enter_context(ray_session(args.cluster, num_gpus=machine.num_gpus))
+        asyncio.run(_run(args, prepared, machine, session, Outputs(directory, sinks, display)))
+    return directory.path
+
+
+async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:
+    workers = _make_workers(args, prepared, machine, session, outputs.directory.logs)
+    lifelines = [workers.trainers.lifelines(), *(engine.lifeline() for engine in workers.engines)]
+    await supervised(_train(args, prepared, workers, outputs), lifelines)
+
+
+async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outputs) -> None:
+    clock = StepClock()
+    rewarders = _Rewarders(args, prepared, logs=outputs.directory.logs)
+    draws = _Draws(args, prepared, workers, rewarders)
+    try:
+        outputs.display.note("starting trainer and engines")
+        processes = await _start(args, workers, rewarders)
+        weights = WeightPusher(
+            workers.trainers,
+            workers.engines,
+            config=args.weight_sync,
+            model=prepared.spec,
+            context_length=context_length(args, prepared.spec),
+        )
+        await weights.connect()
+        parts = Parts(
+            cursor=prepared.cursor,
+            rollouts=draws.training(clock),
+            policy=workers.trainers,
+            weights=weights,
+            evaluator=draws.evaluator(),
+            recorder=Recorder(
+                args,
+                outputs.directory,
+                sink=outputs.sinks,
+                display=outputs.display,
+                decode=prepared.tokenizer.decode,
+                processes=processes,
+            ),
+            clock=clock,
+        )
+        await SyncTrainer(args, parts).run()
+        if args.checkpoint.export_final:
+            path = outputs.directory.export(args.run.steps)
+            await workers.trainers.export(str(path))
+            outputs.display.note(f"final weights: {path}")
+    finally:
+        await rewarders.close()
+
+
+def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Session, logs: Path) -> Workers:
+    from rltrain.cluster.group import EngineHandle, TrainerGroup
+
+    placement: Placement = plan_placement(
+        num_trainers=args.actor.parallel.data,
+        num_engines=args.rollout.engines,
+        num_gpus=machine.num_gpus,
+        num_cores=os.cpu_count() or 1,
+        trainer_threads=args.actor.threads,
+        engine_threads=args.rollout.threads,
+    )
+    common = session.worker_environment | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
+    engine_setup = _engine_setup(args, prepared, machine)
+    trainers = TrainerGroup(
+        placement.trainers, target=TRAINER, setup=_train_setup(args, machine), environment=common, logs=logs
+    )
+    engines = [
+        EngineHandle(
+            share,
+            target=ENGINE,
+            setup=engine_setup,
+            environment=common | engine_environment(device=machine.device, threads=share.num_threads),
+            logs=logs,
+            max_concurrency=1000,
+        )
+        for share in placement.engines
+    ]
+    return Workers(trainers, engines)
+
+
+async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[str, int]:
+    """Brings all workers up at once; their process ids by name."""
+    timeout_s = args.cluster.start_timeout_s
+    ranks, *others = await asyncio.gather(
+        workers.trainers.join(timeout_s=timeout_s),
+        *(engine.start(timeout_s=timeout_s) for engine in workers.engines),
+        rewarders.start(),
+    )
+    processes = {"driver": os.getpid()}
+    infos: list[WorkerInfo] = ranks
+    processes |= {worker.name: info.pid for worker, info in zip(workers.trainers.workers, infos, strict=True)}
+    engine_infos: list[EngineInfo] = others[:-1]
+    return processes | {engine.name: info.pid for engine, info in zip(workers.engines, engine_infos, strict=True)}
+
+
+def _train_setup(args: Args, machine: Machine) -> TrainSetup:
+    kl = args.algorithm.kl
+    per_step = args.rollout.prompts_per_step // (args.algorithm.prompts_per_update or args.rollout.prompts_per_step)
+    return TrainSetup(
+        role=args.actor,
+        algorithm=args.algorithm,
+        weight_sync=args.weight_sync,
+        temperature=args.rollout.temperature,
+        seed=args.run.seed,
+        total_updates=args.run.steps * per_step,
+        deterministic=args.run.deterministic,
+        device=machine.device,
+        needs_reference=isinstance(kl, ReferenceKL),
+        reference_path=kl.reference if isinstance(kl, ReferenceKL) else None,
+    )
+
+
+def _engine_setup(args: Args, prepared: Prepared, machine: Machine) -> EngineSetup:
+    return EngineSetup(
+        model_path=args.actor.model.path,
+        dtype=args.actor.model.dtype,
+        device=machine.device,
+        random_init=True,  # whatever the trainer starts from, its first sync brings the weights
+        context_length=context_length(args, prepared.spec),
+        kv_cache_bytes=kv_cache_bytes(args, prepared) if machine.device == "cpu" else args.rollout.kv_cache_bytes,
+        max_sequences=max_sequences(args, prepared),
+        tensor_parallel=args.rollout.tensor_parallel,
+        vocab_limit=prepared.tokenizer.vocab_size,
+        seed=args.run.seed,
+        deterministic=args.run.deterministic,
+        stop_texts=_any_stop_texts(args),
+        arguments=args.rollout.vllm,
+    )
+
+
+def _any_stop_texts(args: Args) -> bool:
+    evaluations = args.eval.sets.values() if args.eval is not None else ()
+    return any(sampling.stop for sampling in (args.rollout, *(config.sampling for config in evaluations)))
+
+
+class _Rewarders:
+    """Training's rewarder, and one for each evaluation set that has rewards of its own."""
+
+    def __init__(self, args: Args, prepared: Prepared, *, logs: Path) -> None:
+        self._logs = logs
+        self._search_path = args.config_path.parent
+        self._decode = prepared.tokenizer.decode
+        self.training = self._make(args.reward)
+        sets = args.eval.sets if args.eval is not None else {}
+        own = {name: config.reward for name, config in sets.items()}
+        self.evaluation: Mapping[str, Rewarder] = {
+            name: self.training if reward is None else self._make(reward) for name, reward in own.items()
+        }
+
+    def _make(self, config: RewardConfig) -> Rewarder:
+        return Rewarder(config, decode=self._decode, search_path=self._search_path, log_directory=self._logs)
+
+    def _all(self) -> set[Rewarder]:
+        return {self.training, *self.evaluation.values()}
+
+    async def start(self) -> None:
+        await asyncio.gather(*(rewarder.start() for rewarder in self._all()))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(rewarder.close() for rewarder in self._all()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """Makes the collectors of training and of evaluation sets, which differ only in what they draw."""
+
+    args: Args
+    prepared: Prepared
+    workers: Workers
+    rewarders: _Rewarders
+
+    def training(self, clock: StepClock) -> RolloutCollector:
+        args = self.args
+        draw = self._draw(
+            "train",
+            args.rollout,
+            samples_per_prompt=args.rollout.samples_per_prompt,
+            max_failed_share=args.reward.max_failed_share,
+        )
+        return RolloutCollector(self.workers.engines, self.rewarders.training, draw, clock=clock)
+
+    def evaluator(self) -> Evaluator | None:
+        config = self.args.eval
+        if config is None:
+            return None
+        return Evaluator([self._prepared_set(name, eval_set) for name, eval_set in config.sets.items()])
+
+    def _prepared_set(self, name: str, config: EvalSet) -> PreparedSet:
+        reward = config.reward or self.args.reward
+        draw = self._draw(
+            name,
+            config.sampling,
+            samples_per_prompt=config.samples_per_prompt,
+            max_failed_share=reward.max_failed_share,
+        )
+        collector = RolloutCollector(self.workers.engines, self.rewarders.evaluation[name], draw)
+        return PreparedSet(name=name, config=config, prompts=self.prepared.eval_prompts[name], rollouts=collector)
+
+    def _draw(self, stream: str, sampling: SamplingConfig, *, samples_per_prompt: int, max_failed_share: float) -> Draw:
+        return Draw(
+            stream=stream,
+            sampling=sampling,
+            samples_per_prompt=samples_per_prompt,
+            eos_ids=self.prepared.spec.eos_ids,
+            vocab_limit=self.prepared.tokenizer.vocab_size,
+            run_seed=self.args.run.seed,
+            deterministic=self.args.run.deterministic,
+            timeout_s=self.args.rollout.timeout_s,
+            max_failed_share=max_failed_share,
+        )
