@@ -56,13 +56,13 @@ def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
     text = repr(value)  # always finite; YAML 1.1 readers want a dot before the exponent
-    return dumper.represent_scalar("tag:yaml.org,2002:float", text if "." in text else text.replace("e", ".0e"))
+    return yaml.ScalarNode("tag:yaml.org,2002:float", text if "." in text else text.replace("e", ".0e"))
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     # PyYAML quotes what YAML 1.1 would misread; what only 1.2 reads as a number (`1e-6`) is quoted here.
     style = '"' if not isinstance(scalar(value), str) or value[:1].isdigit() else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+    return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(float, _float)

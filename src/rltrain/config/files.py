@@ -14,7 +14,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def check_files(config: Config) -> list[Problem]:
-    """A problem for each data file, set of weights or package that is missing. `config.json` is the model's reader's."""
+    """A problem for each data file, set of weights or package that is missing. `config.json` has a reader."""
     problems = [*_sources(config.data, "data"), *_weights(config), *_packages(config), *_directory(config)]
     for name, one in (config.eval.sets if config.eval else {}).items():
         problems += _sources(one, f"eval.sets.{name}")

@@ -9,7 +9,7 @@ from typing import Any
 from rltrain.config.errors import UserError
 from rltrain.config.shapes import child, chosen, is_variant
 from rltrain.config.tree import Config
-from rltrain.config.yaml_nodes import Leaf, MapNode, Node, ListNode, read_yaml, shown
+from rltrain.config.yaml_nodes import Leaf, ListNode, MapNode, Node, read_yaml, shown
 
 BASE = "base"
 

@@ -155,8 +155,8 @@ def _known(target: Target) -> frozenset[str]:
     """Fields of the target's classes; empty where the library isn't installed, which `doctor` tells."""
     spec = find_spec(target.library)
     folders = [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
-    found = [dataclass_fields(folder / file, name) for folder in folders for file, name in target.classes]
-    return frozenset().union(*found)
+    found = (dataclass_fields(folder / file, name) for folder in folders for file, name in target.classes)
+    return frozenset(field for fields in found for field in fields)
 
 
 @cache

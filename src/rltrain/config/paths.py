@@ -30,12 +30,16 @@ def _walk(node: Node, annotation: Any, *, key: str, problems: list[Problem]) -> 
         kind = node.items.get("kind")
         kind = kind.value if isinstance(kind, Leaf) else None
         items = {
-            name: _walk(value, child(annotation, name, kind=kind), key=f"{key}.{name}" if key else name, problems=problems)
+            name: _walk(
+                value, child(annotation, name, kind=kind), key=f"{key}.{name}" if key else name, problems=problems
+            )
             for name, value in node.items.items()
         }
         return replace(node, items=items)
     if isinstance(node, ListNode):
-        items = [_walk(item, child(annotation, i), key=f"{key}[{i}]", problems=problems) for i, item in enumerate(node.items)]
+        items = [
+            _walk(item, child(annotation, i), key=f"{key}[{i}]", problems=problems) for i, item in enumerate(node.items)
+        ]
         return replace(node, items=tuple(items))
     if not is_path(annotation) or not isinstance(node.value, str):
         return node

@@ -14,7 +14,12 @@ from rltrain.config.tree import Config
 
 def pointless(config: Config, machine: Machine) -> list[Problem]:
     """A problem for each key with a value of its own that nothing reads."""
-    problems = [*_cluster(config.cluster), *_threads(config, machine), *_data(config.data), *_reward(config.reward, "reward")]
+    problems = [
+        *_cluster(config.cluster),
+        *_threads(config, machine),
+        *_data(config.data),
+        *_reward(config.reward, "reward"),
+    ]
     problems += _weight(config.data, "data")
     for name, one in (config.eval.sets if config.eval else {}).items():
         key = f"eval.sets.{name}"
@@ -45,7 +50,9 @@ def _threads(config: Config, machine: Machine) -> Iterator[Problem]:
     if machine.device == "cuda":
         for key, value in (("actor.threads", config.actor.threads), ("rollout.threads", config.rollout.threads)):
             if value is not None:
-                yield _unused(key, "is for models on a CPU, and this run's are on GPUs", "leave it out, or cluster.device: cpu")
+                yield _unused(
+                    key, "is for models on a CPU, and this run's are on GPUs", "leave it out, or cluster.device: cpu"
+                )
 
 
 def _data(config: DataConfig) -> Iterator[Problem]:

@@ -72,11 +72,16 @@ def lengths(config: Config, facts: Facts) -> Iterator[Problem]:
     limit = config.rollout.context_length
     if facts.model is not None and limit is not None and limit > facts.model.max_positions:
         rule = f"must be at most the model's max_position_embeddings ({facts.model.max_positions})"
-        yield Problem(key="rollout.context_length", rule=rule, value=str(limit), hint=f"e.g. {facts.model.max_positions}")
+        yield Problem(
+            key="rollout.context_length", rule=rule, value=str(limit), hint=f"e.g. {facts.model.max_positions}"
+        )
         return
     name = "rollout.context_length"
     if limit is None:
-        limit, name = (None if facts.model is None else facts.model.max_positions), "the model's max_position_embeddings"
+        limit, name = (
+            (None if facts.model is None else facts.model.max_positions),
+            "the model's max_position_embeddings",
+        )
     prompt, response = config.data.max_prompt_tokens, config.rollout.max_tokens
     yield from _length(("data.max_prompt_tokens", prompt), ("rollout.max_tokens", response), limit=limit, name=name)
     yield from _length(
@@ -199,7 +204,9 @@ def devices(config: Config, facts: Facts) -> Iterator[Problem]:
         rule = f"this machine has {here} visible GPUs"
         yield Problem(key="cluster.gpus", rule=rule, value=str(cluster.gpus), hint=f"at most {here}, or leave it out")
     elif cluster.device == "cuda" and facts.machine.num_gpus == 0:
-        rule = "no GPU is to be had: " + ("cluster.gpus is 0" if cluster.gpus == 0 else "this machine has no visible GPU")
+        rule = "no GPU is to be had: " + (
+            "cluster.gpus is 0" if cluster.gpus == 0 else "this machine has no visible GPU"
+        )
         yield Problem(key="cluster.device", rule=rule, value="cuda", hint="cpu, or auto")
     if facts.machine.device == "cpu":
         if rollout.tensor_parallel > 1:
@@ -215,7 +222,9 @@ def devices(config: Config, facts: Facts) -> Iterator[Problem]:
         yield Problem(key=key, rule=rule, hint=f"a product of at most {gpus}")
     if config.actor.parallel.data > gpus:
         rule = f"needs a GPU for each of {config.actor.parallel.data} copies, but the run has {gpus} (cluster.gpus)"
-        yield Problem(key="actor.parallel.data", rule=rule, value=str(config.actor.parallel.data), hint=f"at most {gpus}")
+        yield Problem(
+            key="actor.parallel.data", rule=rule, value=str(config.actor.parallel.data), hint=f"at most {gpus}"
+        )
 
 
 RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (

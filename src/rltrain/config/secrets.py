@@ -26,15 +26,18 @@ def _search(node: Node, path: str, problems: list[Problem]) -> None:
         return
     for name, value in node.items.items():
         key = f"{path}.{name}" if path else name
-        if (is_secret_key(name) or name.lower() in BARE) and not _is_number_or_null(value):
+        if (is_secret_key(name) or name.lower() in BARE) and not _is_harmless(name, value):
             place = node.key_places.get(name, value.place).where
             problems.append(Problem(key=key, rule=RULE, value=REDACTED, place=place, hint=_hint(path, name)))
         else:
             _search(value, key, problems)
 
 
-def _is_number_or_null(value: Node) -> bool:
-    return isinstance(value, Leaf) and not isinstance(value.value, str)
+def _is_harmless(name: str, value: Node) -> bool:
+    """Null holds nothing, and a number of tokens is no account's token (`max_token: 7`, a misspelt `max_tokens`)."""
+    if not isinstance(value, Leaf) or isinstance(value.value, str):
+        return False
+    return value.value is None or name.lower().endswith("token")
 
 
 def _hint(path: str, name: str) -> str:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -85,7 +85,11 @@ class Violations:
         if kind == "extra_forbidden":
             return self._unknown(spot)
         if kind == "missing":
-            place = spot.parent.place.where if spot.parent is not None and spot.parent is not self._root else str(self._path)
+            place = (
+                spot.parent.place.where
+                if spot.parent is not None and spot.parent is not self._root
+                else str(self._path)
+            )
             return Problem(key=spot.key, rule="is required", place=place, hint=self._instead_of_missing(spot))
         if kind in ("union_tag_invalid", "union_tag_not_found"):
             return self._kind(spot)
@@ -135,7 +139,9 @@ class Violations:
         near = difflib.get_close_matches(str(given.value), names, 1) if isinstance(given, Leaf) else []
         return Problem(
             key=f"{spot.key}.kind",
-            rule=f"must be one of {', '.join(names)}" if given is not None else f"is required: one of {', '.join(names)}",
+            rule=f"must be one of {', '.join(names)}"
+            if given is not None
+            else f"is required: one of {', '.join(names)}",
             value=None if given is None else shown(given),
             place=(given or node).place.where,
             hint=f"did you mean {near[0]}?" if near else None,
@@ -191,10 +197,14 @@ def _unknown_key(spot: Spot) -> tuple[str, str | None]:
 
 
 def _rule(detail: ErrorDetails) -> str:
-    kind, context = detail["type"], cast("dict[str, Any]", detail.get("ctx") or {})
+    kind, context = detail["type"], (detail.get("ctx") or {})
     if kind in BOUNDS:
         name, words = BOUNDS[kind]
-        return f"must be {words} {context[name]:g}" if isinstance(context[name], float) else f"must be {words} {context[name]}"
+        return (
+            f"must be {words} {context[name]:g}"
+            if isinstance(context[name], float)
+            else f"must be {words} {context[name]}"
+        )
     if kind in ("literal_error", "enum"):
         return f"must be {context['expected']}"
     if kind == "string_pattern_mismatch":
@@ -223,7 +233,7 @@ def _hint(kind: str, node: Node | None, detail: ErrorDetails) -> str | None:
     if kind == "string_type" and value is not None:
         return f'quote it: "{node.text}"'
     if kind == "literal_error":
-        expected = str(cast("dict[str, Any]", detail.get("ctx") or {}).get("expected", ""))
+        expected = str((detail.get("ctx") or {}).get("expected", ""))
         near = difflib.get_close_matches(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "), 1)
         return f"did you mean {near[0]}?" if near else None
     return None

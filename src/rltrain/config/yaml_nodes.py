@@ -1,4 +1,4 @@
-"""YAML text to a tree of values that know where they stand; scalars as in YAML 1.2, so `1e-6` is a number and `on` a text."""
+"""YAML text to a tree of values that know their places; scalars as in YAML 1.2: `1e-6` is a number, `on` a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import yaml
 from yaml.composer import Composer
@@ -102,7 +102,7 @@ def read_value(text: str, *, key: str, place: Place) -> Node:
     try:
         node = _Reading(text, name="", directory=place.directory, place=place).root()
     except UserError as error:
-        rule = f"{text} is not YAML: {error.problems[0].rule}"
+        rule = f"is not YAML: {error.problems[0].rule}"
         raise UserError.single(key, rule, place=place.where, hint=error.problems[0].hint) from None
     return Leaf(place, None, text) if node is None else node
 
@@ -120,7 +120,7 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
     def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode and implicit[0]:
             return PLAIN
-        return super().resolve(kind, value, implicit)
+        return cast("str", super().resolve(kind, value, implicit))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _Reading:

@@ -1,0 +1,77 @@
+"""All checks of a config that read no data: keys and values, rules between them, files, the model's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rltrain.config import rules
+from rltrain.config.algorithm import ReferenceKL
+from rltrain.config.errors import Problem, UserError
+from rltrain.config.files import check_files
+from rltrain.config.load import load
+from rltrain.config.machine import Machine, this_machine, visible_gpus
+from rltrain.config.namespace import Args
+from rltrain.types.model_spec import ModelSpec
+
+SAME = (
+    "family",
+    "num_layers",
+    "hidden_size",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+)
+"""Facts in which a reference model must be as the actor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    args: Args
+    spec: ModelSpec
+    machine: Machine
+
+
+def check(path: Path, overrides: Sequence[str]) -> Checked:
+    """Raises UserError with all problems that a config has, each with its place."""
+    loaded = load(path, overrides)
+    config = loaded.args.config()
+    machine = this_machine(config.cluster)
+    problems: list[Problem] = []
+    spec = _spec(config.actor.model.path, "actor.model.path", problems)
+    kl = config.algorithm.kl
+    if isinstance(kl, ReferenceKL) and kl.reference is not None:
+        reference = _spec(kl.reference, "algorithm.kl.reference", problems)
+        problems += _differences(spec, reference)
+    problems += check_files(config)
+    problems += rules.check(config, rules.Facts(machine=machine, visible_gpus=visible_gpus(), model=spec))
+    if problems or spec is None:
+        raise UserError(loaded.located(problems))
+    return Checked(loaded.args, spec, machine)
+
+
+def _spec(path: Path, key: str, problems: list[Problem]) -> ModelSpec | None:
+    try:
+        return ModelSpec.read(path)
+    except UserError as error:
+        problems += [replace(problem, key=key) for problem in error.problems]
+    except (ValueError, TypeError, AttributeError) as error:
+        problems.append(Problem(key=key, rule=f"config.json holds what no model has: {error}", value=str(path)))
+    return None
+
+
+def _differences(spec: ModelSpec | None, reference: ModelSpec | None) -> list[Problem]:
+    if spec is None or reference is None:
+        return []
+    return [
+        Problem(
+            key="algorithm.kl.reference",
+            rule=f"its {name} is {getattr(reference, name)}, the actor's {getattr(spec, name)}",
+            value=str(reference.path),
+        )
+        for name in SAME
+        if getattr(reference, name) != getattr(spec, name)
+    ]

@@ -1,0 +1,81 @@
+"""Tests of rltrain.config.rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rltrain.config import rules
+from rltrain.config.load import load_args
+from rltrain.config.machine import Machine
+
+
+@dataclass(frozen=True)
+class Model:
+    max_positions: int = 128
+    vocab_size: int = 64
+
+
+CPU = rules.Facts(machine=Machine("cpu", 0), visible_gpus=0, model=Model())
+FOUR_GPUS = rules.Facts(machine=Machine("cuda", 4), visible_gpus=4, model=Model())
+
+
+def found(workspace: Path, *overrides: str, facts: rules.Facts = CPU) -> list[str]:
+    return [str(problem) for problem in rules.check(load_args(workspace / "c.yaml", overrides).config(), facts)]
+
+
+def test_the_small_config_breaks_no_rule(workspace: Path) -> None:
+    assert found(workspace) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["algorithm.prompts_per_update=4"], ["algorithm.prompts_per_update = 4", "80", "32", "2 or 5"]),
+        (["actor.parallel.data=81"], ["actor.parallel.data = 81", "10 prompts x 8", "80"]),
+        (["rollout.samples_per_prompt=1"], ["rollout.samples_per_prompt = 1", "at least 2"]),
+        (["rollout.max_tokens=120"], ["120", "16", "136", "128"]),
+        (["rollout.context_length=19", "eval=null"], ["16", "4", "20", "rollout.context_length (19)"]),
+        (["rollout.context_length=129"], ["rollout.context_length = 129", "128"]),
+        (["actor.tokens_per_micro_batch=16"], ["16", "20", "actor.tokens_per_micro_batch: 20"]),
+        (["rollout.temperature=0"], ["rollout.temperature", "greater than 0"]),
+        (["rollout.top_p=0.9"], ["rollout.top_p", "truncated"]),
+        (["rollout.stop_token_ids=[64]"], ["rollout.stop_token_ids = 64", "0 to 63"]),
+        (["eval.sets.greedy.samples_per_prompt=4"], ["eval.sets.greedy.samples_per_prompt = 4", "temperature 0"]),
+        (["eval.sets.greedy.pass_at=[1, 8]"], ["eval.sets.greedy.pass_at = 8", "(1)"]),
+        (["eval.sets.greedy.sampling.top_k=5"], ["eval.sets.greedy.sampling.top_k"]),
+        (["data.label_key=null"], ["data.label_key", "digits"]),
+        (["reward.parts.digits.weight=0"], ["reward.parts", "weight 0"]),
+        (["actor.optimizer.warmup_steps=11"], ["actor.optimizer.warmup_steps = 11", "10"]),
+        (
+            ["actor.optimizer.schedule={kind: linear, decay_steps: 2}", "actor.optimizer.warmup_steps=3"],
+            ["decay_steps", "2", "3"],
+        ),
+        (["actor.optimizer.schedule={kind: cosine, min_lr: 1}"], ["min_lr = 1.0", "0.001"]),
+        (["data.sources.0.weight=2"], ["data.sources[0].weight"]),
+        (["data.shuffle=false", "data.seed=3"], ["data.seed"]),
+        (["cluster.address=auto", "cluster.dashboard=true"], ["cluster.dashboard"]),
+        (["reward.workers=2"], ["reward.workers"]),
+        (["rollout.tensor_parallel=2"], ["rollout.tensor_parallel = 2", "CPU"]),
+        (["cluster.device=cuda"], ["cluster.device = cuda"]),
+        (["weight_sync.canary_tokens=200"], ["weight_sync.canary_tokens = 200", "128"]),
+        (["rollout.vllm.seed=1"], ["rollout.vllm.seed", "set run.seed instead"]),
+        (["actor.megatron.transformer.num_layers=1"], ["actor.megatron.transformer.num_layers"]),
+    ],
+)
+def test_broken_rules_name_the_keys_and_the_numbers(workspace: Path, overrides: list[str], words: list[str]) -> None:
+    problems = found(workspace, *overrides)
+    assert len(problems) == 1, problems
+    assert all(word in problems[0] for word in words), problems
+
+
+def test_cfg_05_engines_must_fit_the_gpus(workspace: Path) -> None:
+    (problem,) = found(workspace, "rollout.tensor_parallel=2", "rollout.engines=3", facts=FOUR_GPUS)
+    assert "6 GPUs" in problem and "has 4" in problem
+
+
+def test_threads_mean_nothing_on_gpus(workspace: Path) -> None:
+    (problem,) = found(workspace, "rollout.threads=2", facts=FOUR_GPUS)
+    assert "rollout.threads" in problem
