@@ -12,7 +12,9 @@ from rltrain.config.algorithm import AlgorithmConfig, ClipLoss, ReferenceKL
 NAN, INF = math.nan, math.inf
 
 
-def columns(mask: list[int], advantages: list[float], old: list[float] | None, reference: list[float] | None = None) -> PairColumns:
+def columns(
+    mask: list[int], advantages: list[float], old: list[float] | None, reference: list[float] | None = None
+) -> PairColumns:
     def column(numbers: list[float] | None) -> Tensor | None:
         return None if numbers is None else torch.tensor(numbers)
 
@@ -35,7 +37,13 @@ def run(logprobs: list[float], given: PairColumns, config: AlgorithmConfig | Non
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "high", "loss"),
-    [(1.648721, 1, 0.2, -1.2), (0.606531, 1, 0.2, -0.606531), (1.648721, -1, 0.2, 1.648721), (1.25, 1, 0.28, -1.25), (1.25, 1, 0.2, -1.2)],
+    [
+        (1.648721, 1, 0.2, -1.2),
+        (0.606531, 1, 0.2, -0.606531),
+        (1.648721, -1, 0.2, 1.648721),
+        (1.25, 1, 0.28, -1.25),
+        (1.25, 1, 0.2, -1.2),
+    ],
 )
 def test_adv_21_clip_bounds(ratio: float, advantage: float, high: float, loss: float):
     config = AlgorithmConfig(loss=ClipLoss(clip_low=0.2, clip_high=high))
@@ -99,7 +107,9 @@ def test_loss_and_gradient_equal_a_naive_float64_loop():
     new, old, advantages, reference = (torch.randn(size, generator=generator).mul(0.4) for _ in range(4))
     mask = torch.rand(size, generator=generator) < 0.7
     config = AlgorithmConfig(kl=ReferenceKL(kind="k3", coefficient=0.05), loss=ClipLoss(clip_low=0.1, clip_high=0.3))
-    given = PairColumns(mask_P=mask, advantages_P=advantages, rollout_logprobs_P=old, old_logprobs_P=old, reference_logprobs_P=reference)
+    given = PairColumns(
+        mask_P=mask, advantages_P=advantages, rollout_logprobs_P=old, old_logprobs_P=old, reference_logprobs_P=reference
+    )
     output, gradient = run(new.tolist(), given, config)
 
     leaf = new.double().requires_grad_()

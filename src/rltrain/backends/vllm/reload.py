@@ -1,0 +1,86 @@
+"""Loads a full set of Hugging Face weights into a running vLLM model, and knows when some are missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.platforms import current_platform
+
+# It warns of every rotary embedding and tied head; `incomplete_layers` tells those from weights that are missing.
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
+
+class WeightReload:
+    """One sync: `load` any number of times, then `finish`. The model is unusable in between."""
+
+    def __init__(self, model: Any, model_config: Any) -> None:
+        self._model = model
+        self._model_config = model_config
+        initialize_layerwise_reload(model)
+
+    def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """The tensors must stay as they are until `finish`: vLLM keeps them until a layer is complete."""
+        self._model.load_weights(weights)
+
+    def finish(self) -> None:
+        """Raises ValueError with the names of layers that got less than all of their weights."""
+        missing = incomplete_layers(self._model)
+        finalize_layerwise_reload(self._model, self._model_config)
+        if missing:
+            raise ValueError(f"weights didn't fill {', '.join(missing)}")
+        if current_platform.is_cpu():
+            _repack_on_cpu(self._model)
+
+
+def incomplete_layers(model: Any) -> list[str]:
+    """Layers of a started reload whose parameters miss elements, but for tied ones, which get none."""
+    tied = _tied_modules(model)
+    found: list[str] = []
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        own = sum(parameter.numel() for parameter in layer.parameters(recurse=False))
+        if info.can_load() and info.load_numel < own and name not in tied:  # can't: it was complete and is done with
+            found.append(f"{name} ({info.load_numel} of {own} elements)")
+    return found
+
+
+def expected_names(model: Any) -> set[str]:
+    """Checkpoint names that fill the model's parameters: merged ones by their parts, tied ones once."""
+    parts: dict[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    names: set[str] = set()
+    tied = _tied_modules(model)
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        module, _, parameter = name.rpartition(".")
+        if module in tied:
+            continue
+        parent, _, leaf = module.rpartition(".")
+        for part in parts.get(leaf, [leaf]):
+            names.add(".".join(filter(None, (parent, part, parameter))))
+    return names
+
+
+def _tied_modules(model: Any) -> set[str]:
+    """Modules that no checkpoint name fills, since they use another's weight."""
+    return {"lm_head"} if getattr(model.config, "tie_word_embeddings", False) else set()
+
+
+def _repack_on_cpu(model: Any) -> None:
+    """vLLM 0.32 leaves two packed copies stale after a reload, silently.
+
+    A tied lm_head: no checkpoint name maps to it, so its packed weight stays the old embedding's. Fused experts: their
+    packing runs at the first load only. Packing experts twice is wrong, so this is for complete reloads alone.
+    """
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+    for layer in model.modules():
+        weight = getattr(layer, "weight", None)
+        if hasattr(layer, "cpu_linear") and weight is not None and weight.numel() > 0:
+            dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
+        kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+        if type(layer).__name__ == "RoutedExperts" and kernel is not None:
+            kernel.fused_experts.process_weights_after_loading(layer)
