@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from rltrain.config.reward import RewardConfig
 from rltrain.config.rollout import SamplingConfig
 from rltrain.rewards.rewarder import Rewarder
 from rltrain.rollout.collector import Draw, RolloutCollector
+from rltrain.rollout.seeds import engine_seed
 from rltrain.telemetry.display import Display, make_display
 from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.run_directory import RunDirectory
@@ -144,12 +145,12 @@ def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Ses
         EngineHandle(
             share,
             target=ENGINE,
-            setup=engine_setup,
+            setup=replace(engine_setup, seed=engine_seed(args.run.seed, engine=number)),
             environment=common | engine_environment(device=machine.device, threads=share.num_threads),
             logs=logs,
             max_concurrency=1000,
         )
-        for share in placement.engines
+        for number, share in enumerate(placement.engines)
     ]
     return Workers(trainers, engines)
 

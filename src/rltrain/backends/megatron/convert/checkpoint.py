@@ -1,0 +1,50 @@
+"""A Hugging Face directory's safetensors, read a tensor at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from rltrain.config.errors import UserError
+
+INDEX = "model.safetensors.index.json"
+
+
+class SafetensorsDirectory:
+    """Names and shapes at once, values when asked for. Raises UserError where a file is missing or broken."""
+
+    def __init__(self, path: Path, *, key: str) -> None:
+        self._path, self._key = path, key
+        self._readers: dict[str, Any] = {}
+        self._files: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for file in self._file_names():
+            reader = self._readers[file] = self._opened(file)
+            for name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+                self._files[name] = file
+                self.shapes[name] = tuple(reader.get_slice(name).get_shape())
+
+    def tensor(self, name: str) -> Tensor:
+        return self._readers[self._files[name]].get_tensor(name)
+
+    def _file_names(self) -> list[str]:
+        index = self._path / INDEX
+        try:
+            if index.is_file():
+                return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError.single(self._key, f"{INDEX} can't be read: {error}", value=self._path) from error
+        files = sorted(file.name for file in self._path.glob("*.safetensors"))
+        if not files:
+            raise UserError.single(self._key, "has no *.safetensors", value=self._path)
+        return files
+
+    def _opened(self, file: str) -> Any:
+        try:
+            return safe_open(self._path / file, framework="pt")
+        except (OSError, SafetensorError) as error:
+            raise UserError.single(self._key, f"{file} can't be read: {error}", value=self._path) from error

@@ -1,0 +1,35 @@
+"""What a training worker is made from. The driver imports this module: it loads neither torch nor Megatron."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltrain.config.algorithm import AlgorithmConfig
+from rltrain.config.model import RoleConfig
+from rltrain.config.weight_sync import WeightSyncConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSetup:
+    role: RoleConfig
+    algorithm: AlgorithmConfig
+    weight_sync: WeightSyncConfig
+    temperature: float
+    """The rollout's: log-probs are of logits over this."""
+    seed: int
+    total_updates: int
+    """Optimizer steps of the whole run, for the schedule's end."""
+    deterministic: bool
+    device: str
+    """`cpu` or `cuda`."""
+    needs_reference: bool
+    reference_path: Path | None
+    """The actor's own start where None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    pid: int
+    device: str
+    num_parameters: int

@@ -1,0 +1,26 @@
+"""The device of this process: its name for torch, the collective back end that fits it, and what it holds."""
+
+from __future__ import annotations
+
+import torch
+
+COLLECTIVES = {"cpu": "gloo", "cuda": "nccl"}
+"""torch.distributed's back end by kind of device."""
+
+
+def collective_backend(kind: str) -> str:
+    return COLLECTIVES[kind]
+
+
+def use_device(kind: str) -> torch.device:
+    """The device that this process computes on from now on; the first GPU it sees, for workers see their own only."""
+    if kind == "cuda":
+        torch.cuda.set_device(0)
+        return torch.device("cuda", 0)
+    return torch.device(kind)
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until everything that was started on the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
