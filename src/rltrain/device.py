@@ -1,4 +1,4 @@
-"""The device of this process: its name for torch, the collective back end that fits it, and what it holds."""
+"""The device of this process: its name for torch, and the collective back end that fits it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,3 @@ def use_device(kind: str) -> torch.device:
         torch.cuda.set_device(0)
         return torch.device("cuda", 0)
     return torch.device(kind)
-
-
-def synchronise(device: torch.device) -> None:
-    """Waits until everything that was started on the device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -26,7 +26,7 @@ class RMSNorm(torch.nn.Module):
         self.eps = eps
         device = "cpu" if config.use_cpu_initialization else torch.cuda.current_device()
         self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=device))
-        self.weight.sequence_parallel = config.sequence_parallel
+        setattr(self.weight, "sequence_parallel", config.sequence_parallel)  # noqa: B010 - Megatron reads it there
 
     def forward(self, hidden: Tensor) -> Tensor:
         wide = hidden.float()
@@ -134,7 +134,8 @@ def _by_kernel(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, sca
     if "enable_gqa" in known:
         options["enable_gqa"] = query.size(1) != key.size(1)
     starts, longest = layout.cu_seqlens, layout.max_seqlen
-    return varlen_attn(query, key, value, starts, starts, longest, longest, **options)
+    attend: Any = varlen_attn  # its signature differs between releases
+    return attend(query, key, value, starts, starts, longest, longest, **options)
 
 
 def _by_stacks(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float) -> Tensor:

@@ -45,10 +45,10 @@ class Adam(torch.optim.Optimizer):
             if not state:
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         count = torch.tensor(float(group["step"]), device=parameters[0].device)
-        kernel = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
+        kernel: Any = getattr(torch, "_fused_adamw_" if self.adam_w_mode else "_fused_adam_")
         kernel(
             parameters,
-            [parameter.grad for parameter in parameters],  # pyright: ignore[reportArgumentType]
+            [parameter.grad for parameter in parameters],
             [self.state[parameter]["exp_avg"] for parameter in parameters],
             [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
             [],

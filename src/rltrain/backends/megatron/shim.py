@@ -122,7 +122,6 @@ def _import_megatron() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that TransformerEngine and Apex are missing
-            import megatron.core.optimizer
             import megatron.core.tensor_parallel.random as random
     finally:
         torch.compile = compile_

@@ -146,8 +146,9 @@ def _finish_gradients(model: list[Any], _num_tokens: Any = None, **options: Any)
 
 def _reduced(outputs: list[LossOutput]) -> dict[str, Metric]:
     """Sums over micro-batches with one wait for the device."""
-    sums = {name: torch.stack([output.metric_sums[name] for output in outputs]).sum(0) for name in outputs[0].metric_sums}
-    maxima = {name: torch.stack([o.metric_maxima[name] for o in outputs]).max() for name in outputs[0].metric_maxima}
+    first = outputs[0]
+    sums = {name: torch.stack([output.metric_sums[name] for output in outputs]).sum(0) for name in first.metric_sums}
+    maxima = {name: torch.stack([o.metric_maxima[name] for o in outputs]).max() for name in first.metric_maxima}
     flat = torch.cat([*sums.values(), *(value[None] for value in maxima.values())]).tolist()
     metrics: dict[str, Metric] = {name: Mean(flat[2 * i], flat[2 * i + 1]) for i, name in enumerate(sums)}
     return metrics | {name: Max(value) for name, value in zip(maxima, flat[2 * len(sums) :], strict=True)}
@@ -156,12 +157,11 @@ def _reduced(outputs: list[LossOutput]) -> dict[str, Metric]:
 def _step_metrics(
     rank: int, rate: float, *, skipped: bool, norm: float = float("nan"), num_tokens: int = 0
 ) -> dict[str, Metric]:
-    """What all ranks know alike is counted once. `tokens/trained` and `train/skipped` are sums over a rollout."""
+    """What all ranks know alike, counted once: means over optimizer steps. There is no norm without a gradient."""
     if rank != 0:
         return {}
     return {
-        "train/grad_norm": Mean(norm, 1),
+        "train/grad_norm": Mean(norm if num_tokens else 0.0, float(num_tokens > 0)),
         "train/lr": Mean(rate, 1),
         "train/skipped": Mean(float(skipped), 1),
-        "tokens/trained": Mean(float(num_tokens), 1),
     }

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from rltrain.backends.megatron import shim
 from rltrain.backends.megatron.setup import TrainSetup, WorkerInfo
-from rltrain.device import collective_backend, synchronise, use_device
+from rltrain.device import collective_backend, use_device
 
 shim.install()
 
@@ -32,7 +32,7 @@ from rltrain.backends.megatron.stash import WeightStash  # noqa: E402
 from rltrain.backends.megatron.step import Trainable, UpdateStep, scored  # noqa: E402
 from rltrain.data.packing import pack  # noqa: E402
 from rltrain.types.batch import PackedRows, Ragged, RolloutBatch, StepPlan  # noqa: E402
-from rltrain.types.metrics import Metrics, merged  # noqa: E402
+from rltrain.types.metrics import Mean, Metrics, merged  # noqa: E402
 from rltrain.types.model_spec import ModelSpec  # noqa: E402
 from rltrain.types.sample import Floats, Ids  # noqa: E402
 from rltrain.weight_sync.sender import BucketSender, tensor_spec  # noqa: E402
@@ -91,7 +91,10 @@ class TrainWorker:
     @shim.on_device
     def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         """One optimizer step for each of the plan's; this rank's part of the metrics."""
-        return merged([self._step.run(batch, step, rank=self._rank) for step in plan.steps])
+        metrics = merged([self._step.run(batch, step, rank=self._rank) for step in plan.steps])
+        if self._rank == 0:
+            metrics["tokens/trained"] = Mean(float(sum(step.num_loss_tokens for step in plan.steps)), 1)
+        return metrics
 
     @shim.on_device
     def score(self, token_ids: Ids) -> Floats:
@@ -129,10 +132,10 @@ class TrainWorker:
 
     @shim.on_device
     def close(self) -> None:
+        """Also after a `join` that failed."""
         if self._sender is not None:
             self._sender.close()
         if dist.is_initialized():
-            synchronise(self._parts.device)
             parallel_state.destroy_model_parallel()
             dist.destroy_process_group()
 

@@ -1,0 +1,59 @@
+"""What a run leaves when something is killed: nothing, and a message that says what died."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import gone_within, kill, start, wait_for_step, workers_of
+
+LIMIT_S = 20
+"""The issue's: the rest is gone within it."""
+
+
+def pid_of(title: str, workers: dict[int, str]) -> int:
+    return next(pid for pid, name in workers.items() if title in name)
+
+
+@pytest.mark.parametrize(
+    ("victim", "named"),
+    [("ray::TrainerHost", "trainer-0"), ("ray::EngineHost", "engine-0"), ("VLLM::EngineCore", "engine-0")],
+)
+def test_kill_9_of_a_worker_ends_the_run_and_names_it(victim: str, named: str, tmp_path: Path):
+    directory = tmp_path / "run"
+    process = start(directory, "run.steps=10000", "eval.every=10000")
+    wait_for_step(directory, 2, process)
+    workers = workers_of(process.pid)
+    kill(pid_of(victim, workers))
+    output, _ = process.communicate(timeout=LIMIT_S + 5)
+    assert process.returncode == 1, output
+    assert f"{named}" in output
+    assert str(directory / "logs") in output
+    assert "Traceback" not in output
+    assert gone_within(list(workers), LIMIT_S)
+
+
+def test_kill_9_of_the_driver_leaves_no_process(tmp_path: Path):
+    directory = tmp_path / "run"
+    process = start(directory, "run.steps=10000")
+    wait_for_step(directory, 1, process)
+    workers = list(workers_of(process.pid))
+    assert len(workers) >= 5
+    process.kill()
+    process.communicate()
+    assert gone_within(workers, LIMIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_cleanly_within_seconds(number: signal.Signals, tmp_path: Path):
+    directory = tmp_path / "run"
+    process = start(directory, "run.steps=10000")
+    wait_for_step(directory, 1, process)
+    workers = list(workers_of(process.pid))
+    kill(process.pid, number)
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert gone_within(workers, 5)

@@ -1,0 +1,66 @@
+"""Rows and scored pairs of packed samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rltrain.data.packing import gather, pack
+from rltrain.types.batch import Ragged, RolloutBatch
+
+
+def make_batch(prompts: list[list[int]], responses: list[list[int]]) -> RolloutBatch:
+    def column(rows: list[list[int]], dtype: type) -> Ragged:
+        return Ragged.of([np.asarray(row, dtype) for row in rows], dtype)
+
+    numbers = [[100 * i + t for t in range(len(row))] for i, row in enumerate(responses)]
+    return RolloutBatch(
+        step=0,
+        version=0,
+        prompt_ids=column(prompts, np.int32),
+        response_ids=column(responses, np.int32),
+        loss_mask=column([[1] * len(row) for row in responses], np.bool_),
+        rollout_logprobs=column(numbers, np.float32),
+        advantages=column(numbers, np.float32),
+        group_B=np.zeros(len(prompts), np.int32),
+    )
+
+
+def test_lgp_01_rows_score_the_next_token_of_their_own_sequence() -> None:
+    rows = pack(make_batch([[10], [20]], [[11, 12], [21]]), [0, 1])
+    assert rows.tokens_T.tolist() == [10, 11, 12, 20, 21]
+    assert rows.cu_seqlens.tolist() == [0, 3, 5]
+    assert rows.positions_T.tolist() == [0, 1, 2, 0, 1]
+    assert list(zip(rows.row_P.tolist(), rows.target_P.tolist(), strict=True)) == [(0, 11), (1, 12), (3, 21)]
+
+
+def test_lgp_04_columns_are_gathered_by_sample_and_place() -> None:
+    batch = make_batch([[1, 2], [3], [4]], [[5], [6, 7], [8, 9, 10]])
+    rows = pack(batch, [2, 0])
+    assert gather(batch.rollout_logprobs, rows).tolist() == [200.0, 201.0, 202.0, 0.0]
+    assert gather(batch.response_ids, rows).tolist() == rows.target_P.tolist() == [8, 9, 10, 5]
+
+
+def test_no_samples_make_a_filler_without_pairs() -> None:
+    rows = pack(make_batch([[1]], [[2]]), [])
+    assert len(rows.tokens_T) == 2 and len(rows.row_P) == 0
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1], []])
+def test_padding_makes_a_multiple_and_is_never_scored(numbers: list[int]) -> None:
+    rows = pack(make_batch([[1], [2]], [[2, 3], [4]]), numbers, pad_to=4)
+    plain = pack(make_batch([[1], [2]], [[2, 3], [4]]), numbers)
+    assert len(rows.tokens_T) % 4 == 0 and rows.cu_seqlens[-1] == len(rows.tokens_T)
+    assert rows.row_P.tolist() == plain.row_P.tolist()
+
+
+def test_an_empty_prompt_is_named() -> None:
+    with pytest.raises(ValueError, match="sample 1: the prompt is empty"):
+        pack(make_batch([[1], []], [[2], [3]]), [0, 1])
+
+
+def test_a_response_may_be_empty() -> None:
+    batch = make_batch([[1, 2], [3]], [[], [4]])
+    assert pack(replace(batch), [0, 1]).row_P.tolist() == [2]
