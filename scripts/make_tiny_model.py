@@ -3,7 +3,7 @@
 Usage: python scripts/make_tiny_model.py [DIRECTORY]
 
 There are no weights: the quick start draws them (`actor.model.init: random`). Every character is a token, and
-the vocabulary is filled up to the embedding's 64 rows, so that each id that the model can draw has a text.
+there are as many as the embedding has rows, so that each id that the model can draw has a text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "examples" / "tiny-qwen3"
-CHARACTERS = "0123456789+=<> abcdefghijklmnopqrstuvwxyz"
+CHARACTERS = "0123456789+=<> abcdefghijklmnopqrstuvwxyz!\"#$%&'()*,-./:;?@[]"
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
 VOCABULARY_SIZE = 64
 
@@ -61,9 +61,9 @@ TOKENIZER_CONFIG: dict[str, Any] = {
 
 
 def tokenizer() -> Tokenizer:
-    """A token a character; ids 0 to 2 are special, the last ones are fillers."""
+    """A token a character; ids 0 to 2 are special."""
     tokens = [*SPECIAL_TOKENS, *CHARACTERS]
-    tokens += [f"<r{number}>" for number in range(len(tokens), VOCABULARY_SIZE)]
+    assert len(tokens) == VOCABULARY_SIZE
     result = Tokenizer(models.WordLevel({token: number for number, token in enumerate(tokens)}, unk_token="<unk>"))
     result.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     result.decoder = decoders.Fuse()

@@ -33,7 +33,9 @@ def command(directory: Path, *overrides: str, config: Path = QUICKSTART) -> list
     return [*COMMAND, str(config), f"run.directory={directory.parent}", f"run.name={directory.name}", *overrides]
 
 
-def train(directory: Path, *overrides: str, environment: dict[str, str] | None = None, config: Path = QUICKSTART) -> Finished:
+def train(
+    directory: Path, *overrides: str, environment: dict[str, str] | None = None, config: Path = QUICKSTART
+) -> Finished:
     done = subprocess.run(
         command(directory, *overrides, config=config),
         env=os.environ | (environment or {}),

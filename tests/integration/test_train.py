@@ -43,7 +43,10 @@ def test_a_steps_spans_add_up_to_its_wall_time(finished: Finished):
 def test_emitted_metrics_are_the_documented_ones(finished: Finished):
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `([^`]+)`", text, flags=re.MULTILINE)
-    patterns = [re.compile(re.sub(r"<[^>]+>", r"[\\w.@/-]+", re.escape(key).replace(r"\<", "<").replace(r"\>", ">"))) for key in documented]
+    patterns = [
+        re.compile(re.sub(r"<[^>]+>", r"[\\w.@/-]+", re.escape(key).replace(r"\<", "<").replace(r"\>", ">")))
+        for key in documented
+    ]
     emitted = {key for line in finished.metrics for key in line}
     assert {key for key in emitted if not any(pattern.fullmatch(key) for pattern in patterns)} == set()
 
@@ -89,7 +92,13 @@ def test_cli_01_a_second_run_of_the_same_name_touches_nothing(finished: Finished
 def test_cli_06_overrides_reach_everything(finished: Finished):
     resolved = (finished.directory / "config.yaml").read_text(encoding="utf-8")
     assert f"directory: {finished.directory.parent}" in resolved
-    assert {path.name for path in finished.directory.iterdir()} >= {"metrics.jsonl", "rollouts", "hf", "logs", "tensorboard"}
+    assert {path.name for path in finished.directory.iterdir()} >= {
+        "metrics.jsonl",
+        "rollouts",
+        "hf",
+        "logs",
+        "tensorboard",
+    }
     environment = json.loads((finished.directory / "environment.json").read_text(encoding="utf-8"))
     assert "FOO" not in json.dumps(environment)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateError, nodes
@@ -50,11 +50,11 @@ class ChatRenderer:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """Templates come with models, so they run in the sandbox; the names are those that Hugging Face's templates use."""
-    environment = ImmutableSandboxedEnvironment(
+    environment: Any = ImmutableSandboxedEnvironment(  # its globals and filters are untyped dictionaries
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, "jinja2.ext.loopcontrols"]
     )
     named: dict[str, Callable[..., object]] = {"raise_exception": _raise, "strftime_now": _strftime_now}
-    cast(dict[str, Any], environment.globals).update(named)
+    environment.globals.update(named)
     environment.filters["tojson"] = _to_json  # jinja2's own escapes for HTML
     return environment
 

@@ -95,7 +95,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _parquet(path: Path) -> Iterator[RawRow]:
-    from pyarrow import parquet  # takes a quarter of a second
+    # It takes a quarter of a second.
+    from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     with cast(Any, parquet).ParquetFile(path) as file:
         number = 0

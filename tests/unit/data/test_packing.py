@@ -30,10 +30,10 @@ def make_batch(prompts: list[list[int]], responses: list[list[int]]) -> RolloutB
 
 def test_lgp_01_rows_score_the_next_token_of_their_own_sequence() -> None:
     rows = pack(make_batch([[10], [20]], [[11, 12], [21]]), [0, 1])
-    assert rows.tokens_T.tolist() == [10, 11, 12, 20, 21]
-    assert rows.cu_seqlens.tolist() == [0, 3, 5]
-    assert rows.positions_T.tolist() == [0, 1, 2, 0, 1]
-    assert list(zip(rows.row_P.tolist(), rows.target_P.tolist(), strict=True)) == [(0, 11), (1, 12), (3, 21)]
+    assert rows.tokens_T.tolist() == [10, 11, 20]  # a last token has nothing to predict
+    assert rows.cu_seqlens.tolist() == [0, 2, 3]
+    assert rows.positions_T.tolist() == [0, 1, 0]
+    assert list(zip(rows.row_P.tolist(), rows.target_P.tolist(), strict=True)) == [(0, 11), (1, 12), (2, 21)]
 
 
 def test_lgp_04_columns_are_gathered_by_sample_and_place() -> None:
