@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,20 @@ import torch
 
 from rltrain.backends.megatron.setup import TrainSetup
 from rltrain.config.algorithm import AlgorithmConfig
-from rltrain.config.model import ModelConfig, OptimizerConfig, RoleConfig
+from rltrain.config.model import MegatronOverrides, ModelConfig, OptimizerConfig, RoleConfig
 from rltrain.config.weight_sync import WeightSyncConfig
 from rltrain.data.plan import make_plan
-from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
+from rltrain.types.batch import OptimizerStep, Ragged, RolloutBatch, StepPlan
 
 VOCABULARY = 96
+RANK_TIMEOUT_S = 180
+Call = tuple[Any, ...]
+"""A method's name, or a function that gets the worker, and the arguments."""
 
 
-def save_model(path: Path, family: str, *, tied: bool, **changes: Any) -> Any:
+def save_model(
+    path: Path, family: str, *, tied: bool, seed: int = 0, shard_size: str = "1GB", **changes: Any
+) -> Any:
     """A transformers model of random weights, norms and biases included; returns it in fp32."""
     import transformers
 
@@ -32,21 +39,23 @@ def save_model(path: Path, family: str, *, tied: bool, **changes: Any) -> Any:
     if family == "Qwen3":
         fields["head_dim"] = 16
     config = getattr(transformers, f"{family}Config")(**(fields | changes))
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-    model.save_pretrained(path)
+    model.save_pretrained(path, max_shard_size=shard_size)
     return model
 
 
 def train_setup(path: Path, **changes: Any) -> TrainSetup:
-    rate = changes.pop("learning_rate", 1e-2)
     model = ModelConfig(path=path, dtype=changes.pop("dtype", "float32"), init=changes.pop("init", "pretrained"))
+    names = [name for name in changes if name in OptimizerConfig.model_fields]
+    optimizer = OptimizerConfig(**({"learning_rate": 1e-2} | {name: changes.pop(name) for name in names}))
+    megatron = MegatronOverrides(**changes.pop("megatron", {}))
     fields: dict[str, Any] = {
-        "role": RoleConfig(model=model, optimizer=OptimizerConfig(learning_rate=rate)),
+        "role": RoleConfig(model=model, optimizer=optimizer, megatron=megatron),
         "algorithm": AlgorithmConfig(),
         "weight_sync": WeightSyncConfig(),
         "temperature": 1.0,
@@ -95,27 +104,90 @@ def plan_of(batch: RolloutBatch, *, cap: int, ranks: int = 1, per: int = 4) -> S
     )  # fmt: skip
 
 
-def run_ranks(setups: list[TrainSetup], calls: list[list[tuple[str, tuple[Any, ...]]]]) -> list[list[Any]]:
-    """Runs each rank's calls in a process of its own; the results of every call and, last, all of the weights."""
-    context = multiprocessing.get_context("spawn")
-    port, queue = free_port(), context.Queue()
-    ranks = [
-        context.Process(target=_rank, args=(rank, len(setups), port, setup, calls[rank], queue))
-        for rank, setup in enumerate(setups)
-    ]
-    for process in ranks:
-        process.start()
-    found = dict(queue.get(timeout=180) for _ in ranks)
-    for process in ranks:
-        process.join()
-    return [found[rank] for rank in range(len(ranks))]
+def plan_by_count(batch: RolloutBatch, count: int, *, ranks: int = 1) -> StepPlan:
+    """One optimizer step over all samples, dealt over the ranks, `count` of them in a micro-batch."""
+    numbers = np.flatnonzero(batch.loss_mask.sums() > 0).tolist()
+    shares = [numbers[rank::ranks] for rank in range(ranks)]
+    bins = [[tuple(share[start : start + count]) for start in range(0, len(share), count)] for share in shares]
+    most = max(len(rank) for rank in bins)
+    micro_batches = tuple(tuple(rank) + ((),) * (most - len(rank)) for rank in bins)
+    return StepPlan((OptimizerStep(micro_batches, int(batch.loss_mask.values.sum())),))
 
 
-def _rank(rank: int, world: int, port: int, setup: TrainSetup, calls: Any, queue: Any) -> None:
+def new_worker(setup: TrainSetup, *, rank: int = 0, ranks: int = 1, port: int | None = None) -> Any:
+    """A worker that has joined; a process has one at a time."""
     from rltrain.backends.megatron.worker import TrainWorker
 
     worker = TrainWorker(setup)
-    worker.join(rank=rank, world_size=world, address="127.0.0.1", port=port)
-    results = [getattr(worker, method)(*arguments) for method, arguments in calls]
-    queue.put((rank, [*results, {name: tensor.numpy().copy() for name, tensor in worker._tensors()}]))
-    worker.close()
+    worker.join(rank=rank, world_size=ranks, address="127.0.0.1", port=port or free_port())
+    return worker
+
+
+def weights(worker: Any) -> dict[str, torch.Tensor]:
+    """By Hugging Face names."""
+    return {name: tensor.clone() for name, tensor in worker._tensors()}
+
+
+def gradients(worker: Any) -> dict[str, torch.Tensor]:
+    """Those of the last update, by Hugging Face names; as they were before clipping only where nothing clips."""
+    from rltrain.backends.megatron.convert.tensors import hf_names, split
+
+    found: dict[str, torch.Tensor] = {}
+    for name, parameter in worker._parts.model.named_parameters():
+        names = hf_names(name, worker._spec)
+        parts = split(parameter.main_grad, len(names), worker._spec)
+        found |= {name: part.clone() for name, part in zip(names, parts, strict=True)}
+    return found
+
+
+def train(rank: int, ranks: int, port: int, setup: TrainSetup, calls: Sequence[Call]) -> list[Any]:
+    """A worker's life in a process of `RankProcesses`: the results of the calls; a function gets the worker."""
+    worker = new_worker(setup, rank=rank, ranks=ranks, port=port)
+    try:
+        return [
+            getattr(worker, call)(*arguments) if isinstance(call, str) else call(worker, *arguments)
+            for call, *arguments in calls
+        ]
+    finally:
+        worker.close()
+
+
+class RankProcesses:
+    """Processes that stay, so that one import of Megatron serves many process groups."""
+
+    def __init__(self, ranks: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        pipes = [context.Pipe() for _ in range(ranks)]
+        self._pipes = [ours for ours, _ in pipes]
+        self._processes = [context.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pipes]
+        for process in self._processes:
+            process.start()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """`function(rank, ranks, port, *arguments)` on every rank; the results by rank. Raises what a rank raised."""
+        port = free_port()
+        for rank, pipe in enumerate(self._pipes):
+            pipe.send((function, (rank, len(self._pipes), port, *arguments)))
+        results: list[Any] = []
+        for pipe in self._pipes:
+            assert pipe.poll(RANK_TIMEOUT_S), f"a rank gave no result within {RANK_TIMEOUT_S} s"
+            results.append(pipe.recv())
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _serve(pipe: Any) -> None:
+    while True:
+        function, arguments = pipe.recv()
+        try:
+            pipe.send(function(*arguments))
+        except Exception as error:
+            traceback.print_exc()
+            pipe.send(error)

@@ -12,7 +12,7 @@ import logging
 import re
 from typing import Any, cast
 
-from math_verify import LatexExtractionConfig, parse, verify
+from math_verify import LatexExtractionConfig, parse, verify  # pyright: ignore[reportMissingTypeStubs]
 
 from rltrain.rewards.boxed import last_boxed
 from rltrain.rewards.functions import NUMBER

@@ -40,14 +40,7 @@ class Recorder:
     def record_start(self, metrics: Mapping[str, float], *, times: Mapping[str, float]) -> None:
         """The line of step 0: the first weight sync and, if asked for, the first evaluation."""
         self._sink.write(0, {**metrics, **times, **memory_metrics(self._processes)})
-
-    def save_rollout(self, step: int, groups: Sequence[SampleGroup], batch: RolloutBatch) -> None:
-        if not self._telemetry.rollouts:
-            return
-        responses = [self._decode(sample.response_ids) for group in groups for sample in group.samples]
-        first_B = [float(row[0]) if len(row) else 0.0 for row in map(batch.advantages.__getitem__, range(len(batch)))]
-        path = self._directory.rollout(step)
-        write_rollout(path, groups, step=step, advantages_B=first_B, responses_B=responses)
+        self._show_evaluation(0, metrics)
 
     def record_step(
         self,
@@ -56,26 +49,37 @@ class Recorder:
         *,
         times: Mapping[str, float],
         groups: Sequence[SampleGroup],
+        batch: RolloutBatch,
     ) -> None:
+        """A step's samples, its line of metrics and what is shown of both."""
+        if self._telemetry.rollouts:
+            self._save_rollout(step, groups, batch)
         tokens = metrics.get("tokens/generated", 0.0)
-        whole = {
-            **metrics,
-            **times,
-            "throughput/tokens_per_s": tokens / times["time/step_s"],
-            **memory_metrics(self._processes),
-        }
+        throughput = {"throughput/tokens_per_s": tokens / times["time/step_s"]}
+        whole = {**metrics, **times, **throughput, **memory_metrics(self._processes)}
         self._sink.write(step, whole)
         self._display.step(step, whole)
         note = truncation_note(whole, max_tokens=self._max_tokens) if step == 1 else None
         if note is not None:
             self._display.note(note)
-        evaluated = any(key.startswith("eval/") for key in metrics)
+        evaluated = self._show_evaluation(step, metrics)
         due = num_samples_due(step, evaluated=evaluated, show_samples=self._telemetry.show_samples)
         if due:
             self._display.samples(step, self._sample_texts(groups[:due]))
 
-    def show_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._display.evaluation(step, metrics)
+    def _save_rollout(self, step: int, groups: Sequence[SampleGroup], batch: RolloutBatch) -> None:
+        responses_B = [self._decode(sample.response_ids) for group in groups for sample in group.samples]
+        rows = (batch.advantages[number] for number in range(len(batch)))
+        advantages_B = [float(row[0]) if len(row) else 0.0 for row in rows]
+        path = self._directory.rollout(step)
+        write_rollout(path, groups, step=step, advantages_B=advantages_B, responses_B=responses_B)
+
+    def _show_evaluation(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Whether there was one."""
+        found = {key: value for key, value in metrics.items() if key.startswith("eval/")}
+        if found:
+            self._display.evaluation(step, found)
+        return bool(found)
 
     def _sample_texts(self, groups: Sequence[SampleGroup]) -> list[SampleText]:
         return [

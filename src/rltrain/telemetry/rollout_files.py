@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as _pyarrow
-import pyarrow.parquet as _parquet
+import pyarrow as _pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet as _parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from rltrain.config.errors import UserError
 from rltrain.telemetry.atomic import replacing

@@ -12,8 +12,11 @@ class TensorBoardSink:
     """Writes event files below a directory from a thread of its own; `close` waits for it."""
 
     def __init__(self, directory: Path) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2  # half a second of imports, only where wanted
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        # Half a second of imports, only where wanted.
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # pyright: ignore[reportMissingTypeStubs]
+        from tensorboard.summary.writer.event_file_writer import (  # pyright: ignore[reportMissingTypeStubs]
+            EventFileWriter,
+        )
 
         event_module: Any = event_pb2  # generated at run time: no types to check against
         summary_module: Any = summary_pb2

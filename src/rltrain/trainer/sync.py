@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ParamSpec
 
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.namespace import Args
@@ -20,6 +22,8 @@ from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.sample import SampleGroup
 from rltrain.types.weights import SyncReport
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +44,14 @@ class SyncTrainer:
         self._args = args
         self._parts = parts
         self._version = 0
+        self._recording: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         """All steps, from the first weight sync to the last evaluation."""
         await self._start()
         for step in range(1, self._args.run.steps + 1):
             await self._step(step)
+        await self._recorded()
 
     async def _start(self) -> None:
         clock = self._parts.clock
@@ -53,7 +59,7 @@ class SyncTrainer:
         metrics = _sync_metrics(await self._push())
         if self._args.eval is not None and self._args.eval.at_start:
             metrics |= await self._evaluate(0)
-        self._parts.recorder.record_start(metrics, times=clock.finish())
+        await self._record(self._parts.recorder.record_start, metrics, times=clock.finish())
 
     async def _step(self, step: int) -> None:
         parts, clock = self._parts, self._parts.clock
@@ -70,9 +76,7 @@ class SyncTrainer:
             metrics |= _sync_metrics(await self._push())
         if self._eval_due(step):
             metrics |= await self._evaluate(step)
-        with clock.span("save"):
-            parts.recorder.save_rollout(step, groups, batch)
-        parts.recorder.record_step(step, metrics, times=clock.finish(), groups=groups)
+        await self._record(parts.recorder.record_step, step, metrics, times=clock.finish(), groups=groups, batch=batch)
 
     async def _scored(self, batch: RolloutBatch, plan: StepPlan, groups: Sequence[SampleGroup]) -> RolloutBatch:
         """With the log-probs that the update needs, and advantages."""
@@ -87,6 +91,15 @@ class SyncTrainer:
         with clock.span("advantage"):
             penalties_B = kl_penalties(batch, kl) if isinstance(kl, ReferenceKL) and kl_in_reward else None
             return with_advantages(batch, groups, config=self._args.algorithm.advantage, penalties_B=penalties_B)
+
+    async def _record(self, record: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Writes and shows a step in a thread, while the driver waits for the next rollout; one at a time, in order."""
+        await self._recorded()
+        self._recording = asyncio.ensure_future(asyncio.to_thread(record, *args, **kwargs))
+
+    async def _recorded(self) -> None:
+        if self._recording is not None:
+            await self._recording
 
     def _plan(self, batch: RolloutBatch) -> StepPlan:
         return make_plan(
@@ -111,7 +124,6 @@ class SyncTrainer:
         assert self._parts.evaluator is not None
         with self._parts.clock.span("eval"):
             evaluation = await self._parts.evaluator.run(step=step)
-            self._parts.recorder.show_evaluation(step, evaluation.metrics)
         return evaluation.metrics
 
 

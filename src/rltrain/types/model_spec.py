@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrain.config.errors import UserError
+from rltrain.config.errors import Problem, UserError
 
 FAMILIES = {
     "LlamaForCausalLM": "llama",
@@ -16,6 +16,23 @@ FAMILIES = {
     "Qwen3ForCausalLM": "qwen3",
 }
 """Architectures that the trainer builds, by the name in `config.json`."""
+ROPE_FACTORS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Rotary scalings that the trainer builds, with the numbers that each one needs."""
+BUILT: dict[str, tuple[object, ...]] = {
+    "hidden_act": (None, "silu"),
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "use_sliding_window": (None, False),
+    "partial_rotary_factor": (None, 1, 1.0),
+    "quantization_config": (None,),
+}
+"""Values that the trainer's model code stands for. Another one would be trained as a model that it isn't."""
+QWEN3_HEAD_DIM = 128
+"""Of a Qwen3 config without `head_dim`; the other families divide the hidden size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +81,23 @@ class ModelSpec:
         if architecture not in FAMILIES:
             rule = f"architecture {architecture} is not supported"
             raise UserError.single("model.path", rule, value=path, hint=f"supported: {', '.join(FAMILIES)}")
+        family = FAMILIES[architecture]
+        problems = [
+            Problem(key="model.path", rule=f"config.json has {rule}", value=str(path), hint=hint)
+            for rule, hint in _not_built(family, config)
+        ]
+        if problems:
+            raise UserError(problems)
         try:
-            return cls._from_config(path, FAMILIES[architecture], config)
+            return cls._from_config(path, family, config)
         except KeyError as error:
             raise UserError.single("model.path", f"config.json lacks {error}", value=path) from error
 
     @classmethod
     def _from_config(cls, path: Path, family: str, config: Mapping[str, Any]) -> ModelSpec:
-        rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        rope = _rope(config)
         num_heads = int(config["num_attention_heads"])
+        head_dim = QWEN3_HEAD_DIM if family == "qwen3" else int(config["hidden_size"]) // num_heads
         return cls(
             path=path,
             family=family,
@@ -80,19 +105,50 @@ class ModelSpec:
             hidden_size=int(config["hidden_size"]),
             num_heads=num_heads,
             num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
-            head_dim=int(config.get("head_dim") or config["hidden_size"] // num_heads),
+            head_dim=int(config.get("head_dim") or head_dim),
             intermediate_size=int(config["intermediate_size"]),
             vocab_size=int(config["vocab_size"]),
             norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
             rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
-            rope_scaling=rope if rope.get("rope_type", rope.get("type", "default")) != "default" else None,
+            rope_scaling=rope if _rope_type(rope) != "default" else None,
             max_positions=int(config["max_position_embeddings"]),
             tied=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=family == "qwen2" or bool(config.get("attention_bias", False)),
+            qkv_bias=family == "qwen2",
             qk_norm=family == "qwen3",
             initializer_range=float(config.get("initializer_range", 0.02)),
             eos_ids=_eos_ids(config, _read_json(path / "generation_config.json") or {}),
         )
+
+
+def _not_built(family: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the config asks for and the trainer's model code doesn't do, each with what it does."""
+    for name, built in BUILT.items():
+        if name == "attention_bias" and family == "qwen2":
+            continue  # its biases are fixed, and transformers doesn't read the key either
+        if (value := config.get(name)) not in built:
+            hint = "dequantise it" if name == "quantization_config" else f"supported: {json.dumps(built[-1])}"
+            yield f"{name} = {json.dumps(value)}, which the trainer doesn't build", hint
+    layer_types: list[str] = config.get("layer_types") or []
+    if other := sorted(set(layer_types) - {"full_attention"}):
+        yield f"layer_types = {', '.join(other)}, which the trainer doesn't build", "supported: full_attention"
+    rope = _rope(config)
+    if (share := rope.get("partial_rotary_factor")) not in BUILT["partial_rotary_factor"]:
+        yield f"rope_parameters.partial_rotary_factor = {share}, which the trainer doesn't build", "supported: 1.0"
+    kind = _rope_type(rope)
+    if kind not in ROPE_FACTORS:
+        hint = f"supported: {', '.join(ROPE_FACTORS)}"
+        yield f"the rotary scaling {json.dumps(kind)}, which the trainer doesn't build", hint
+    for name in ROPE_FACTORS.get(kind, ()):
+        if not isinstance(rope.get(name), int | float):
+            yield f"the rotary scaling {kind} without a number {name}", "add it"
+
+
+def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("rope_parameters") or config.get("rope_scaling") or {}
+
+
+def _rope_type(rope: Mapping[str, Any]) -> str:
+    return rope.get("rope_type", rope.get("type", "default"))
 
 
 def _eos_ids(*configs: Mapping[str, Any]) -> tuple[int, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from rltrain.types.errors import RunError
 from rltrain.types.weights import Bucket, Placed, TensorSpec
-from rltrain.weight_sync.checksum import checksum
 from rltrain.weight_sync.plan import plan_buckets
-from rltrain.weight_sync.slots import Slot
+from rltrain.weight_sync.slots import Slot, WritableSlot
 
 Tensors = Iterator[tuple[str, torch.Tensor]]
 
@@ -24,15 +23,22 @@ class BucketSender:
     """Owns the slots: one, or two that take turns where there are several buckets.
 
     `tensors()` gives the weights in the order of `specs`, anew for each sync. Where several ranks hold the weights, all
-    of them iterate (with `drain`) while the first one writes.
+    of them iterate (with `drain`) while the first one writes. `make_slot` gives a slot of so many bytes.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], tensors: Callable[[], Tensors], bucket_bytes: int) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TensorSpec],
+        tensors: Callable[[], Tensors],
+        bucket_bytes: int,
+        *,
+        make_slot: Callable[[int], WritableSlot] = Slot,
+    ) -> None:
         self.plan = plan_buckets(specs, bucket_bytes)
         self._tensors = tensors
         self._source: Tensors | None = None
         count = min(2, len(self.plan.buckets))
-        self._slots = [Slot(self.plan.slot_bytes) for _ in range(count)]
+        self._slots = [make_slot(self.plan.slot_bytes) for _ in range(count)]
 
     def slot_paths(self) -> list[str]:
         """Bucket i goes through slot i modulo their number."""
@@ -47,25 +53,21 @@ class BucketSender:
         bucket = self.plan.buckets[index]
         if index == 0:
             if len(self.plan.buckets) > 1:
-                self._check_all()
+                _check_finite(self._tensors())
             self._source = self._tensors()
         assert self._source is not None, f"bucket {index} came before bucket 0"
         slot = self._slots[index % len(self._slots)]
         _fill(slot.tensor, bucket, self._source)
         if len(self.plan.buckets) == 1:
-            _check_finite(slot.tensor, bucket)
+            _check_finite((placed.spec.name, placed_tensor(slot.tensor, placed)) for placed in bucket.tensors)
         if index == len(self.plan.buckets) - 1:
             self._close_source()
-        return checksum(slot.view(bucket.num_bytes)) if verify else None
+        slot.finish()
+        return slot.checksum(bucket.num_bytes) if verify else None
 
     def close(self) -> None:
         for slot in self._slots:
             slot.close()
-
-    def _check_all(self) -> None:
-        for name, tensor in self._tensors():
-            if not is_finite(tensor):
-                raise RunError(_not_finite(name))
 
     def _close_source(self) -> None:
         assert self._source is not None
@@ -75,12 +77,18 @@ class BucketSender:
             raise RunError(f"weight sync: the trainer has {left[0]}, which isn't planned")
 
 
-def is_finite(tensor: torch.Tensor) -> bool:
-    """No NaN and no infinity, in one pass without a temporary."""
-    if tensor.numel() == 0 or not tensor.is_floating_point():
-        return True
-    low, high = torch.aminmax(tensor.detach())  # NaN wins
-    return bool(torch.isfinite(low) & torch.isfinite(high))
+def first_not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> str | None:
+    """Name of the first tensor with a NaN or an infinity; a pass without temporaries and one wait for the device."""
+    names: list[str] = []
+    extremes: list[torch.Tensor] = []
+    for name, tensor in tensors:
+        if tensor.numel() and tensor.is_floating_point():
+            names.append(name)
+            extremes.extend(extreme.float() for extreme in torch.aminmax(tensor.detach()))  # NaN wins
+    if not names:
+        return None
+    finite = torch.isfinite(torch.stack(extremes)).view(-1, 2).all(1)
+    return None if bool(finite.all()) else names[int(finite.int().argmin())]
 
 
 def placed_tensor(data: torch.Tensor, placed: Placed) -> torch.Tensor:
@@ -107,14 +115,11 @@ def _next(source: Tensors, placed: Placed) -> tuple[str, torch.Tensor]:
     return found
 
 
-def _check_finite(data: torch.Tensor, bucket: Bucket) -> None:
-    for placed in bucket.tensors:
-        if not is_finite(placed_tensor(data, placed)):
-            raise RunError(_not_finite(placed.spec.name))
-
-
-def _not_finite(name: str) -> str:
-    return f"weight sync: {name} has values that are NaN or infinite; the engines keep the weights they have"
+def _check_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    name = first_not_finite(tensors)
+    if name is not None:
+        rule = f"{name} has values that are NaN or infinite; the engines keep the weights they have"
+        raise RunError(f"weight sync: {rule}")
 
 
 def _shown(spec: TensorSpec) -> str:

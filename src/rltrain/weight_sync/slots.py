@@ -4,8 +4,37 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import Protocol
 
 import torch
+
+from rltrain.weight_sync.checksum import checksum
+from rltrain.weight_sync.device_slots import PREFIX, AttachedDeviceSlot
+
+
+class WritableSlot(Protocol):
+    """What the sender needs of a slot, in shared memory or on a GPU."""
+
+    tensor: torch.Tensor
+
+    @property
+    def path(self) -> str: ...
+
+    def checksum(self, num_bytes: int) -> int: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ReadableSlot(Protocol):
+    """What a reader needs of a slot."""
+
+    tensor: torch.Tensor
+
+    def checksum(self, num_bytes: int) -> int: ...
+
+    def finish(self) -> None: ...
 
 
 class Slot:
@@ -24,6 +53,12 @@ class Slot:
 
     def view(self, num_bytes: int) -> memoryview:
         return memoryview(self._memory)[:num_bytes]
+
+    def checksum(self, num_bytes: int) -> int:
+        return checksum(self.view(num_bytes))
+
+    def finish(self) -> None:
+        """Copies from a GPU are through when they return, and so is all else."""
 
     def close(self) -> None:
         """Readers that attached keep their mapping; the memory goes with the last of them."""
@@ -44,3 +79,14 @@ class AttachedSlot:
 
     def view(self, num_bytes: int) -> memoryview:
         return memoryview(self._memory)[:num_bytes]
+
+    def checksum(self, num_bytes: int) -> int:
+        return checksum(self.view(num_bytes))
+
+    def finish(self) -> None:
+        """Copies to a GPU are through when they return: the memory isn't pinned."""
+
+
+def attach(path: str) -> ReadableSlot:
+    """The slot that a sender's path stands for."""
+    return AttachedDeviceSlot(path) if path.startswith(PREFIX) else AttachedSlot(path)

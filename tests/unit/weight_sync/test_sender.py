@@ -7,7 +7,7 @@ import torch
 
 from rltrain.types.errors import RunError
 from rltrain.weight_sync.checksum import checksum
-from rltrain.weight_sync.sender import BucketSender, is_finite, placed_tensor, tensor_spec
+from rltrain.weight_sync.sender import BucketSender, first_not_finite, placed_tensor, tensor_spec
 from rltrain.weight_sync.slots import AttachedSlot
 
 ONE_BUCKET = 2**20
@@ -113,5 +113,9 @@ def test_another_shape_or_dtype_than_planned_is_named() -> None:
 
 
 def test_empty_and_integer_tensors_are_finite() -> None:
-    assert is_finite(torch.zeros(0))
-    assert is_finite(torch.tensor([1, 2]))
+    assert first_not_finite([("empty", torch.zeros(0)), ("integers", torch.tensor([1, 2]))]) is None
+
+
+def test_the_first_tensor_that_isnt_finite_is_named() -> None:
+    good, bad = torch.zeros(3), torch.tensor([0.0, float("nan")])
+    assert first_not_finite([("a", good), ("b", bad), ("c", bad)]) == "b"

@@ -28,8 +28,8 @@ def megatron_args(role: RoleConfig, spec: ModelSpec, *, device: str) -> Megatron
     """Raises UserError naming every pass-through field that Megatron doesn't have or refuses."""
     dtype = DTYPES[role.model.dtype]
     given = role.megatron
-    ddp = {"grad_reduce_in_fp32": True, "overlap_grad_reduce": False} | given.ddp
-    optimizer = _optimizer(role, dtype) | given.optimizer
+    ddp: dict[str, Any] = {"grad_reduce_in_fp32": True, "overlap_grad_reduce": False} | given.ddp
+    optimizer: dict[str, Any] = _optimizer(role, dtype) | given.optimizer
     optimizer.setdefault("use_distributed_optimizer", ddp.get("use_distributed_optimizer", False))
     ddp.setdefault("use_distributed_optimizer", optimizer["use_distributed_optimizer"])
     problems = [
@@ -44,7 +44,7 @@ def megatron_args(role: RoleConfig, spec: ModelSpec, *, device: str) -> Megatron
     ]
     if problems:
         raise UserError(problems)
-    transformer = _transformer(spec, dtype, device) | given.transformer
+    transformer: dict[str, Any] = _transformer(spec, dtype, device) | given.transformer
     try:
         return MegatronArgs(
             TransformerConfig(**transformer), OptimizerConfig(**optimizer), DistributedDataParallelConfig(**ddp)
@@ -76,11 +76,12 @@ def _transformer(spec: ModelSpec, dtype: torch.dtype, device: str) -> dict[str, 
         "use_cpu_initialization": device == "cpu",
         # Off, linear layers lose the attribute by which the gradient's norm counts their shards.
         "perform_initialization": True,
-        # Fused kernels need TransformerEngine or Apex.
+        # These two torch.compile fuses; on a CPU it would need a C++ compiler, for little.
+        "bias_activation_fusion": device == "cuda",
+        "bias_dropout_fusion": device == "cuda",
+        # The others need TransformerEngine or Apex.
         "gradient_accumulation_fusion": False,
         "masked_softmax_fusion": False,
-        "bias_activation_fusion": False,
-        "bias_dropout_fusion": False,
         "apply_rope_fusion": False,
         "persist_layer_norm": False,
         "batch_p2p_sync": False,

@@ -31,10 +31,10 @@ class HiddenStateModel(GPTModel):
     def forward(self, tokens_T: Tensor, positions_T: Tensor, layout: Layout) -> Tensor:  # pyright: ignore
         """Hidden states [T, hidden]."""
         embedded = self.embedding(input_ids=tokens_T[None], position_ids=None)
+        layout.cosines, layout.sines = self.rotary(positions_T, dtype=embedded.dtype)
         hidden = self.decoder(
             hidden_states=embedded,
             attention_mask=None,
-            rotary_pos_emb=self.rotary(positions_T),
             packed_seq_params=layout,
         )
         return hidden.squeeze(1)
@@ -43,7 +43,9 @@ class HiddenStateModel(GPTModel):
     def head_weight(self) -> Tensor:
         """This rank's rows of the output layer."""
         tied = self.share_embeddings_and_output_weights
-        return self.shared_embedding_or_output_weight() if tied else self.output_layer.weight
+        weight = self.shared_embedding_or_output_weight() if tied else self.output_layer.weight
+        assert weight is not None
+        return weight
 
 
 def hidden_states(model: torch.nn.Module, rows: PackedRows, *, device: torch.device, dtype: torch.dtype) -> Tensor:

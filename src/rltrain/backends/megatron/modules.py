@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from torch import Tensor
 
+from rltrain.backends.megatron.rotary import turned
 from rltrain.types.sample import Ids
 
 
@@ -29,6 +31,8 @@ class RMSNorm(torch.nn.Module):
         setattr(self.weight, "sequence_parallel", config.sequence_parallel)  # noqa: B010 - Megatron reads it there
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if hidden.is_cuda:  # one kernel, which keeps the input alone for the backward pass; on a CPU torch has none
+            return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
         wide = hidden.float()
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * normed.to(hidden.dtype)
@@ -45,9 +49,13 @@ class _Stack:
 class Layout(PackedSeqParams):
     """Where the sequences of a micro-batch lie. Megatron hands it through its layers to the attention.
 
-    `qkv_format` stays None: Megatron then treats the micro-batch as one sequence with the rotary angles it is given.
+    `qkv_format` stays None: Megatron then treats the micro-batch as one sequence. It knows of no positions: the
+    attention turns queries and keys itself.
     """
 
+    cosines: Tensor | None = None
+    sines: Tensor | None = None
+    """[T, 1, head_dim]."""
     cu_seqlens: Tensor | None = None
     max_seqlen: int = 0
     stacks: tuple[_Stack, ...] = ()
@@ -56,7 +64,7 @@ class Layout(PackedSeqParams):
 
 
 def make_layout(cu_seqlens: Ids, *, device: torch.device, kernel: bool) -> Layout:
-    """`kernel` says that a variable-length kernel is used; else sequences are stacked by length."""
+    """Without positions. `kernel` says that a variable-length kernel is used; else sequences are stacked by length."""
     lengths = np.diff(cu_seqlens).astype(np.int64)
     if kernel:
         return Layout(cu_seqlens=torch.from_numpy(cu_seqlens).to(device), max_seqlen=int(lengths.max()))
@@ -117,15 +125,15 @@ class VarlenAttention(MegatronModule):
         """query [T, 1, heads, d], key and value [T, 1, groups, d] -> [T, 1, heads * d]."""
         assert packed_seq_params is not None
         layout = packed_seq_params
-        query, key, value = query.squeeze(1), key.squeeze(1), value.squeeze(1)
+        assert layout.cosines is not None and layout.sines is not None
+        query, key = turned(query.squeeze(1), key.squeeze(1), layout.cosines, layout.sines)
+        value = value.squeeze(1)
         attend = _by_kernel if layout.cu_seqlens is not None else _by_stacks
         return attend(query, key, value, layout=layout, scale=self.scale).reshape(query.size(0), 1, -1)
 
 
 def _by_kernel(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    known = inspect.signature(varlen_attn).parameters
+    attend, known = _varlen()
     options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
     if "scale" in known:
         options["scale"] = scale
@@ -134,8 +142,15 @@ def _by_kernel(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, sca
     if "enable_gqa" in known:
         options["enable_gqa"] = query.size(1) != key.size(1)
     starts, longest = layout.cu_seqlens, layout.max_seqlen
-    attend: Any = varlen_attn  # its signature differs between releases
     return attend(query, key, value, starts, starts, longest, longest, **options)
+
+
+@functools.cache
+def _varlen() -> tuple[Any, frozenset[str]]:
+    """torch's kernel and the names of its arguments, which differ between releases."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def _by_stacks(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float) -> Tensor:
@@ -165,4 +180,5 @@ def block_submodules(config: Any) -> TransformerBlockSubmodules:
     attention.core_attention = VarlenAttention
     if config.qk_layernorm:
         attention.q_layernorm = attention.k_layernorm = RMSNorm
-    return TransformerBlockSubmodules(layer_specs=[spec] * get_num_layers_to_build(config), layer_norm=RMSNorm)
+    norm: Any = RMSNorm  # Megatron's annotation wants an instance, its builder a class
+    return TransformerBlockSubmodules(layer_specs=[spec] * get_num_layers_to_build(config), layer_norm=norm)

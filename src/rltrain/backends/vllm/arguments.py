@@ -26,6 +26,7 @@ OWNED = frozenset(
         "kv_cache_memory_bytes",
         "tensor_parallel_size",
         "generation_config",
+        "enable_sleep_mode",
     )
 )
 """Arguments that other keys of the config decide, or that log-probs and weight sync depend on."""
@@ -55,6 +56,8 @@ def engine_arguments(setup: EngineSetup) -> dict[str, Any]:
     }
     if setup.kv_cache_bytes is not None:
         found["kv_cache_memory_bytes"] = setup.kv_cache_bytes
+    if setup.sleeps:
+        found["enable_sleep_mode"] = True
     if setup.device == "cpu":
         found |= {"enforce_eager": True, "max_num_batched_tokens": max(setup.context_length, TOKENS_PER_ENGINE_STEP)}
     return found | dict(setup.arguments)

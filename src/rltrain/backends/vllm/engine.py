@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.exceptions import VLLMClientError
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from rltrain.backends.vllm.arguments import engine_arguments
 from rltrain.backends.vllm.installation import installed_vllm
+from rltrain.backends.vllm.releases import REFUSALS, name_weights
 from rltrain.backends.vllm.sampling import no_room, prompt_logprobs, result, sampling_params, scoring_params
 from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
 from rltrain.types.errors import RunError
@@ -33,13 +33,14 @@ class VllmEngine:
         self._version = 0
         self._refusal: str | None = "the engine got no weights yet" if setup.random_init else None
         self._num_scored = 0
+        self._asleep = False
 
     async def start(self) -> EngineInfo:
         """Starts the engine's process and loads the model. Raises UserError for arguments that vLLM refuses."""
         distribution, release = installed_vllm()
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(self._setup)))
         (pid, *_) = await self._llm.collective_rpc("rltrain_die_with", args=(os.getpid(),))
-        await self._core.set_weight_version_async(str(self._version))
+        await name_weights(self._core, self._version)
         gc.collect()
         gc.freeze()  # else full collections walk all that vLLM's import made: a fifth of a short generation
         return EngineInfo(pid=pid, versions={distribution: release, "torch": torch.__version__})
@@ -74,20 +75,37 @@ class VllmEngine:
         """Loads a bucket of a sync from its slot; its checksum if `verify`.
 
         The first bucket pauses generation and drops all caches, the last one names the weights `version` and resumes.
+        An engine that sleeps wakes in two parts, memory for the weights first and for the KV cache when they are there.
         After an error the engine refuses to generate until a later sync went through.
         """
         if index == 0:
             self._refusal = f"the sync of weights version {version} didn't finish"
             await self._core.pause_scheduler_async(mode="keep", clear_cache=True)
+            if self._asleep:
+                await self._engine.wake_up(["weights"])
         sums = await self._workers("rltrain_load", index, verify)
         if index == self._num_buckets - 1:
-            await self._core.set_weight_version_async(str(version))
+            if self._asleep:
+                await self._engine.wake_up(["kv_cache"])
+                self._asleep = False
+            await name_weights(self._core, version)
             await self._core.resume_scheduler_async()
             self._version = version
             self._refusal = None
         if len(set(sums)) > 1:
             raise RunError(f"the engine's workers read different bytes of bucket {index}: checksums {sums}")
         return sums[0]
+
+    async def sleep(self) -> None:
+        """Gives up the memory of weights and KV cache; the next sync wakes it. Responses under way are dropped."""
+        self._refusal = "it sleeps until the next weight sync"
+        await self._engine.sleep(level=2, mode="abort")
+        self._asleep = True
+
+    async def memory(self) -> dict[str, int]:
+        """`used`: bytes of the GPU in use by any process; `peak`: by this engine's tensors so far."""
+        (found, *_) = await self._workers("rltrain_memory")
+        return found
 
     async def refuse(self, reason: str) -> None:
         """Generates nothing from now on until a sync went through."""
@@ -146,7 +164,7 @@ class VllmEngine:
         prompt = _rendered(request.prompt_ids)
         try:
             return await self._engine.add_request(request.request_id, prompt, params)
-        except (VLLMClientError, ValueError) as error:
+        except REFUSALS as error:
             return GenerateResult(request_id=request.request_id, error=f"{type(error).__name__}: {error}")
 
     async def _finished(self, request: GenerateRequest, admitted: Any) -> GenerateResult:

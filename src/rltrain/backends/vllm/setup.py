@@ -25,6 +25,8 @@ class EngineSetup:
     """Ids from here on have no token and must not reach a trained sample."""
     seed: int
     deterministic: bool
+    sleeps: bool = False
+    """Gives its GPU memory up between a rollout and the sync that follows."""
     stop_texts: bool = False
     """Requests may carry stop texts: the engine then loads the tokenizer."""
     arguments: Mapping[str, Any]

@@ -11,8 +11,7 @@ import torch
 
 from rltrain.backends.vllm.owner_watch import die_with
 from rltrain.backends.vllm.reload import WeightReload, expected_names
-from rltrain.weight_sync.checksum import checksum
-from rltrain.weight_sync.slots import AttachedSlot
+from rltrain.weight_sync.slots import ReadableSlot, attach
 
 TensorRow = tuple[str, str, Sequence[int], int]
 """Name, dtype, shape and offset within the bucket."""
@@ -26,7 +25,7 @@ class WorkerExtension:
 
     model_runner: Any
     _buckets: list[list[TensorRow]]
-    _slots: list[AttachedSlot]
+    _slots: list[ReadableSlot]
     _reload: WeightReload | None = None
 
     def rltrain_die_with(self, pid: int) -> int:
@@ -40,13 +39,13 @@ class WorkerExtension:
         missing = sorted(expected_names(self.model_runner.get_model()) - planned)
         if not missing:
             self._buckets = buckets
-            self._slots = [AttachedSlot(path) for path in slots]
+            self._slots = [attach(path) for path in slots]
         return missing
 
     def rltrain_load(self, index: int, verify: bool) -> int | None:
         """Loads a bucket, the first one opening the sync and the last one closing it; its checksum if asked."""
         rows, slot = self._buckets[index], self._slots[index % len(self._slots)]
-        found = checksum(slot.view(_num_bytes(rows))) if verify else None
+        found = slot.checksum(_num_bytes(rows)) if verify else None
         if index == 0:
             self._reload = WeightReload(self.model_runner.get_model(), self.model_runner.model_config)
         assert self._reload is not None, f"bucket {index} came before bucket 0"
@@ -56,7 +55,13 @@ class WorkerExtension:
         if index == len(self._buckets) - 1:
             self._reload.finish()
             self._reload = None
+        slot.finish()
         return found
+
+    def rltrain_memory(self) -> dict[str, int]:
+        """Bytes of GPU memory: `used` of the whole device by anyone, `peak` of this process's tensors so far."""
+        free, total = torch.cuda.mem_get_info()
+        return {"used": total - free, "peak": torch.cuda.max_memory_allocated()}
 
 
 def _tensors(rows: list[TensorRow], data: torch.Tensor) -> list[tuple[str, torch.Tensor]]:

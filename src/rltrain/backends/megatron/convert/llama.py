@@ -12,7 +12,3 @@ LAYER: dict[str, tuple[str, ...]] = {
     "mlp.linear_fc1.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
     "mlp.linear_fc2.weight": ("mlp.down_proj.weight",),
 }
-QKV_BIAS: dict[str, tuple[str, ...]] = {
-    "self_attention.linear_qkv.bias": ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
-}
-"""Of models whose config has `attention_bias`."""

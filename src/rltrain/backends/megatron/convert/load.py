@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -32,16 +33,20 @@ def load_weights(model: torch.nn.Module, spec: ModelSpec, path: Path, *, key: st
 
 @torch.no_grad()
 def draw_weights(model: torch.nn.Module, spec: ModelSpec, *, seed: int) -> None:
-    """Normal with `initializer_range`, norms 1, biases 0; the same on every rank."""
-    generator = torch.Generator().manual_seed(seed)
+    """Normal with `initializer_range`, norms 1, biases 0.
+
+    A tensor's values follow from the seed and its Hugging Face name alone, so they are the same in every layout.
+    """
     for name, parameter in model.named_parameters():
         if name.endswith("layernorm.weight"):
             parameter.fill_(1.0)
         elif name.endswith(".bias"):
             parameter.zero_()
         else:
-            values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            parameter.copy_(values.normal_(0.0, spec.initializer_range, generator=generator))
+            names = hf_names(name, spec)
+            shapes = [part.shape for part in split(parameter, len(names), spec)]
+            drawn = [_drawn(part, shape, spec, seed) for part, shape in zip(names, shapes, strict=True)]
+            parameter.copy_(join(drawn, spec))
 
 
 def hf_tensors(model: torch.nn.Module, spec: ModelSpec) -> Iterator[tuple[str, Tensor]]:
@@ -49,6 +54,13 @@ def hf_tensors(model: torch.nn.Module, spec: ModelSpec) -> Iterator[tuple[str, T
     for name, parameter in model.named_parameters():
         names = hf_names(name, spec)
         yield from zip(names, split(parameter.detach(), len(names), spec), strict=True)
+
+
+def _drawn(name: str, shape: torch.Size, spec: ModelSpec, seed: int) -> Tensor:
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    values = torch.empty(shape, dtype=torch.float32, device="cpu")
+    return values.normal_(0.0, spec.initializer_range, generator=generator)
 
 
 def _problems(expected: Shapes, found: Shapes, *, tied: bool, key: str) -> Iterator[Problem]:

@@ -2,4 +2,6 @@
 
 from rltrain.backends.megatron.convert import llama
 
-LAYER = llama.LAYER | llama.QKV_BIAS
+LAYER = llama.LAYER | {
+    "self_attention.linear_qkv.bias": ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+}

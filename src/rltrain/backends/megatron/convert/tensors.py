@@ -24,8 +24,7 @@ def hf_names(name: str, spec: ModelSpec) -> tuple[str, ...]:
     if name in OUTSIDE:
         return (OUTSIDE[name],)
     number, _, inside = name.removeprefix(LAYERS).partition(".")
-    table = FAMILIES[spec.family] | (llama.QKV_BIAS if spec.qkv_bias else {})
-    return tuple(f"model.layers.{number}.{part}" for part in table[inside])
+    return tuple(f"model.layers.{number}.{part}" for part in FAMILIES[spec.family][inside])
 
 
 def join(parts: Sequence[Tensor], spec: ModelSpec) -> Tensor:
