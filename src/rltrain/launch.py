@@ -31,6 +31,7 @@ from rltrain.telemetry.run_directory import RunDirectory
 from rltrain.telemetry.sinks import Sinks, open_sinks
 from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.evaluate import Evaluator, PreparedSet
+from rltrain.trainer.gpu_memory import BUCKET_BYTES, GpuPlan, plan_gpu, shares_gpus
 from rltrain.trainer.preparation import Prepared, context_length, kv_cache_bytes, max_sequences, prepare
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
@@ -55,6 +56,18 @@ class Outputs:
 class Workers:
     trainers: TrainerGroup
     engines: list[EngineHandle]
+    engines_sleep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sleep:
+    """Puts the engines to sleep where their memory is needed; implements the loop's `Engines`."""
+
+    workers: Workers
+
+    async def sleep(self) -> None:
+        if self.workers.engines_sleep:
+            await asyncio.gather(*(engine.sleep() for engine in self.workers.engines))
 
 
 def train(args: Args, *, overwrite: bool) -> Path:
@@ -80,7 +93,7 @@ def train(args: Args, *, overwrite: bool) -> Path:
 
 
 async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:
-    workers = _make_workers(args, prepared, machine, session, outputs.directory.logs)
+    workers = _make_workers(args, prepared, machine, session, outputs.directory)
     lifelines = [workers.trainers.lifelines(), *(engine.lifeline() for engine in workers.engines)]
     await supervised(_train(args, prepared, workers, outputs), lifelines)
 
@@ -103,6 +116,7 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         parts = Parts(
             cursor=prepared.cursor,
             rollouts=draws.training(clock),
+            engines=_Sleep(workers),
             policy=workers.trainers,
             weights=weights,
             evaluator=draws.evaluator(),
@@ -125,9 +139,13 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         await rewarders.close()
 
 
-def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Session, logs: Path) -> Workers:
+def _make_workers(
+    args: Args, prepared: Prepared, machine: Machine, session: Session, directory: RunDirectory
+) -> Workers:
     from rltrain.cluster.group import EngineHandle, TrainerGroup
 
+    logs = directory.logs
+    plan = plan_gpu(args, prepared.spec, machine, max_sequences=max_sequences(args, prepared))
     placement: Placement = plan_placement(
         num_trainers=args.actor.parallel.data,
         num_engines=args.rollout.engines,
@@ -137,10 +155,9 @@ def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Ses
         engine_threads=args.rollout.threads,
     )
     common = session.worker_environment | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
-    engine_setup = _engine_setup(args, prepared, machine)
-    trainers = TrainerGroup(
-        placement.trainers, target=TRAINER, setup=_train_setup(args, machine), environment=common, logs=logs
-    )
+    engine_setup = _engine_setup(args, prepared, machine, plan)
+    train_setup = _train_setup(args, machine, plan, directory.path / "profile")
+    trainers = TrainerGroup(placement.trainers, target=TRAINER, setup=train_setup, environment=common, logs=logs)
     engines = [
         EngineHandle(
             share,
@@ -152,7 +169,7 @@ def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Ses
         )
         for number, share in enumerate(placement.engines)
     ]
-    return Workers(trainers, engines)
+    return Workers(trainers, engines, engine_setup.sleeps)
 
 
 async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[str, int]:
@@ -170,9 +187,11 @@ async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[st
     return processes | {engine.name: info.pid for engine, info in zip(workers.engines, engine_infos, strict=True)}
 
 
-def _train_setup(args: Args, machine: Machine) -> TrainSetup:
+def _train_setup(args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path) -> TrainSetup:
     kl = args.algorithm.kl
     per_step = args.rollout.prompts_per_step // (args.algorithm.prompts_per_update or args.rollout.prompts_per_step)
+    # Handles of GPU memory reach as far as one GPU; elsewhere weights go through the host's shared memory.
+    on_one_gpu = shares_gpus(args, machine) and machine.num_gpus == 1
     return TrainSetup(
         role=args.actor,
         algorithm=args.algorithm,
@@ -184,22 +203,30 @@ def _train_setup(args: Args, machine: Machine) -> TrainSetup:
         device=machine.device,
         needs_reference=isinstance(kl, ReferenceKL),
         reference_path=kl.reference if isinstance(kl, ReferenceKL) else None,
+        bucket_bytes=BUCKET_BYTES if on_one_gpu else 256 * 2**20,
+        shares_gpu=on_one_gpu,
+        yields_memory=plan is not None and plan.sleeps,
+        profile=args.profile,
+        profile_directory=profiles,
     )
 
 
-def _engine_setup(args: Args, prepared: Prepared, machine: Machine) -> EngineSetup:
+def _engine_setup(args: Args, prepared: Prepared, machine: Machine, plan: GpuPlan | None) -> EngineSetup:
+    on_gpu = args.rollout.kv_cache_bytes if plan is None else plan.cache_bytes
     return EngineSetup(
         model_path=args.actor.model.path,
         dtype=args.actor.model.dtype,
         device=machine.device,
         random_init=True,  # whatever the trainer starts from, its first sync brings the weights
         context_length=context_length(args, prepared.spec),
-        kv_cache_bytes=kv_cache_bytes(args, prepared) if machine.device == "cpu" else args.rollout.kv_cache_bytes,
+        kv_cache_bytes=kv_cache_bytes(args, prepared) if machine.device == "cpu" else on_gpu,
         max_sequences=max_sequences(args, prepared),
         tensor_parallel=args.rollout.tensor_parallel,
         vocab_limit=prepared.tokenizer.vocab_size,
         seed=args.run.seed,
         deterministic=args.run.deterministic,
+        gpu_share=None if plan is None else plan.engine_share,
+        sleeps=plan is not None and plan.sleeps,
         stop_texts=_any_stop_texts(args),
         arguments=args.rollout.vllm,
     )

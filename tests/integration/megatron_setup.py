@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,7 @@ Call = tuple[Any, ...]
 """A method's name, or a function that gets the worker, and the arguments."""
 
 
-def save_model(
-    path: Path, family: str, *, tied: bool, seed: int = 0, shard_size: str = "1GB", **changes: Any
-) -> Any:
+def save_model(path: Path, family: str, *, tied: bool, seed: int = 0, shard_size: str = "1GB", **changes: Any) -> Any:
     """A transformers model of random weights, norms and biases included; returns it in fp32."""
     import transformers
 
@@ -76,6 +75,7 @@ def free_port() -> int:
 
 
 def make_batch(num_samples: int = 16, *, seed: int = 0) -> RolloutBatch:
+    """Groups of four with one prompt each, but for the second one's, which are four."""
     generator = np.random.default_rng(seed)
     prompts, responses = generator.integers(1, 20, num_samples), generator.integers(1, 30, num_samples)
 
@@ -85,10 +85,12 @@ def make_batch(num_samples: int = 16, *, seed: int = 0) -> RolloutBatch:
     def ids(length: int) -> Any:
         return generator.integers(0, VOCABULARY, length)
 
+    own = column(prompts, ids, np.int32)
+    shared = [number if number // 4 == 1 else number - number % 4 for number in range(num_samples)]
     return RolloutBatch(
         step=0,
         version=0,
-        prompt_ids=column(prompts, ids, np.int32),
+        prompt_ids=Ragged[np.int32].of([own[number] for number in shared], np.int32),
         response_ids=column(responses, ids, np.int32),
         loss_mask=column(responses, lambda length: generator.random(length) < 0.8, np.bool_),
         rollout_logprobs=column(responses, lambda length: -4 + generator.normal(size=length), np.float32),
@@ -119,8 +121,22 @@ def new_worker(setup: TrainSetup, *, rank: int = 0, ranks: int = 1, port: int | 
     from rltrain.backends.megatron.worker import TrainWorker
 
     worker = TrainWorker(setup)
-    worker.join(rank=rank, world_size=ranks, address="127.0.0.1", port=port or free_port())
+    try:
+        worker.join(rank=rank, world_size=ranks, address="127.0.0.1", port=port or free_port())
+    except BaseException:
+        worker.close()
+        raise
     return worker
+
+
+@contextmanager
+def worker(path: Path, **changes: Any) -> Generator[Any]:
+    """The only rank, in this process."""
+    made = new_worker(train_setup(path, **changes))
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def weights(worker: Any) -> dict[str, torch.Tensor]:
@@ -188,6 +204,6 @@ def _serve(pipe: Any) -> None:
         function, arguments = pipe.recv()
         try:
             pipe.send(function(*arguments))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, `run` raises it
             traceback.print_exc()
             pipe.send(error)

@@ -16,7 +16,8 @@ from rltrain.config.load import load_args
 from rltrain.doctor.packages import LIBRARIES, TESTED
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 LOCKS = {"cpu": "3.11", "gpu": "3.12"}
 MACHINE = re.compile(
@@ -126,3 +127,10 @@ def test_scripts_are_executable_and_parse(script: Path) -> None:
 
 def test_ci_runs_the_test_script() -> None:
     assert "scripts/test.sh" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_types_are_strict_but_for_the_packages_around_untyped_libraries() -> None:
+    strict = {Path(path).name for path in PYPROJECT["tool"]["pyright"]["strict"]}
+    packages = {path.parent.name for path in (ROOT / "src" / "rltrain").glob("*/__init__.py")}
+    assert packages - strict == {"backends", "cluster"}
+    assert strict - packages == {"*.py"}

@@ -13,6 +13,7 @@ from rltrain.config.files import check_files
 from rltrain.config.load import load
 from rltrain.config.machine import Machine, this_machine, visible_gpus
 from rltrain.config.namespace import Args
+from rltrain.trainer.gpu_memory import memory_problems
 from rltrain.types.model_spec import ModelSpec
 
 SAME = (
@@ -48,6 +49,8 @@ def check(path: Path, overrides: Sequence[str]) -> Checked:
         problems += _differences(spec, reference)
     problems += check_files(config)
     problems += rules.check(config, rules.Facts(machine=machine, visible_gpus=visible_gpus(), model=spec))
+    if spec is not None and not problems:
+        problems += memory_problems(loaded.args, spec, machine)
     if problems or spec is None:
         raise UserError(loaded.located(problems))
     return Checked(loaded.args, spec, machine)

@@ -49,6 +49,9 @@ _RAY_DEFAULTS = {
     "RAY_DEDUP_LOGS": "0",
 }
 
+LOOPBACK_COLLECTIVES = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Keeps collectives of a run on one machine within it."""
+
 
 def allowed(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that workers may see."""

@@ -162,6 +162,13 @@ class EngineHandle:
     async def load_bucket(self, index: int, *, version: int, verify: bool) -> int | None:
         return await self.worker.call("load_bucket", index, version=version, verify=verify)
 
+    async def sleep(self) -> None:
+        await self.worker.call("sleep")
+
+    async def memory(self) -> dict[str, int]:
+        """See `VllmEngine.memory`."""
+        return await self.worker.call("memory")
+
     async def refuse(self, reason: str) -> None:
         await self.worker.call("refuse", reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,14 +34,18 @@ def plan_placement(
 ) -> Placement:
     """Trainers and engines take turns (the synchronous loop), so each kind has the whole machine to itself.
 
-    On GPUs, trainers and engines that share a GPU each hold half of it in Ray's accounts.
+    Where they are more than the GPUs, each holds the same part of one in Ray's accounts.
     """
-    shared = num_gpus > 0 and num_trainers + num_engines > num_gpus
-    gpu_share = (0.5 if shared else 1.0) if num_gpus else 0.0
+    gpu_share = min(1.0, _rounded_down(num_gpus / (num_trainers + num_engines)))
     return Placement(
         trainers=_shares("trainer", num_trainers, gpu_share, trainer_threads or max(1, num_cores // num_trainers)),
         engines=_shares("engine", num_engines, gpu_share, engine_threads or max(1, num_cores // num_engines)),
     )
+
+
+def _rounded_down(share: float) -> float:
+    """To the hundredths, so that the parts of a GPU never add up to more than it."""
+    return math.floor(share * 100) / 100
 
 
 def _shares(kind: str, count: int, num_gpus: float, num_threads: int) -> tuple[WorkerShare, ...]:

@@ -24,8 +24,6 @@ class Session:
 
     worker_environment: dict[str, str]
     """What every worker of this run gets, besides its role's own variables."""
-    owned: bool
-    """Whether this run started the cluster."""
 
 
 @contextmanager
@@ -43,8 +41,8 @@ def ray_session(config: ClusterConfig, *, num_gpus: int) -> Generator[Session]:
                 _start(config, num_gpus=num_gpus, temporary_directory=temporary_directory)
             else:
                 _join(config.address)
-        worker_environment = environment.requested(config.env) | {environment.TOKEN_VARIABLE: token}
-        yield Session(worker_environment, owned=config.address is None)
+        own = environment.LOOPBACK_COLLECTIVES if config.address is None else {}
+        yield Session(own | environment.requested(config.env) | {environment.TOKEN_VARIABLE: token})
     finally:
         ray.shutdown()
         reaper.finish()

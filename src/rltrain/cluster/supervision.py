@@ -32,6 +32,8 @@ async def supervised(main: Awaitable[T], lifelines: Sequence[Awaitable[None]]) -
             raise KeyboardInterrupt from None
         raise
     finally:
+        # The outcome is known; what calls that were cancelled on the way still have to say is no news.
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         for other in (task, *watchers):
             other.cancel()
         await asyncio.gather(task, *watchers, return_exceptions=True)

@@ -17,6 +17,9 @@ class ClusterConfig(Section):
     """Where models live; `auto` takes CUDA where the machine has it."""
     gpus: int | None = Field(default=None, ge=0)
     """GPUs the run may use; counted on this machine when left out."""
+    gpu_memory_bytes: int | None = Field(default=None, ge=2**30)
+    """Memory of the smallest of the GPUs; asked of `nvidia-smi` when left out. Checks and the size of the KV cache
+    follow from it."""
     object_store_bytes: int = Field(default=256 * 2**20, ge=80 * 2**20)
     """Size of the object store of a cluster that the run starts."""
     dashboard: bool = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +21,8 @@ class Machine:
     """Where models live."""
     num_gpus: int
     """GPUs that the run may use; 0 on a CPU."""
+    gpu_memory_bytes: int | None = None
+    """Of the smallest GPU; None where it isn't known, and on a CPU."""
 
 
 def this_machine(config: ClusterConfig) -> Machine:
@@ -26,7 +30,19 @@ def this_machine(config: ClusterConfig) -> Machine:
     num_gpus = visible_gpus() if config.gpus is None else config.gpus
     if config.device == "cpu" or (config.device == "auto" and num_gpus == 0):
         return Machine("cpu", 0)
-    return Machine("cuda", num_gpus)
+    return Machine("cuda", num_gpus, config.gpu_memory_bytes or smallest_gpu_bytes())
+
+
+@functools.cache
+def smallest_gpu_bytes() -> int | None:
+    """Memory of the smallest NVIDIA GPU of this machine, as `nvidia-smi` tells it; None where there is none to ask."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    sizes = [int(line) for line in answer.split() if line.isdigit()]
+    return min(sizes) * 2**20 if sizes else None
 
 
 def visible_gpus(*, devices: Path = Path("/dev")) -> int:

@@ -12,6 +12,7 @@ from rltrain.config.data import DataConfig
 from rltrain.config.evaluation import EvalConfig
 from rltrain.config.model import RoleConfig
 from rltrain.config.outputs import CheckpointConfig, TelemetryConfig
+from rltrain.config.profile import ProfileConfig
 from rltrain.config.reward import RewardConfig
 from rltrain.config.rollout import RolloutConfig
 from rltrain.config.run import RunConfig
@@ -33,6 +34,7 @@ class Args(argparse.Namespace):
     eval: EvalConfig | None
     checkpoint: CheckpointConfig
     telemetry: TelemetryConfig
+    profile: ProfileConfig | None
     config_path: Path
     """The file that was loaded, absolute."""
 

@@ -56,9 +56,11 @@ TRANSFORMER_TAKEN = {
 TRANSFORMER_FIXED = frozenset(
     {
         "add_bias_linear",
+        "attention_dropout",
         "context_parallel_size",
         "expert_model_parallel_size",
         "gated_linear_unit",
+        "hidden_dropout",
         "normalization",
         "pipeline_model_parallel_size",
         "sequence_parallel",
@@ -114,7 +116,7 @@ OPTIMIZER = Target(
     library="megatron",
     classes=(("core/optimizer/optimizer_config.py", "OptimizerConfig"),),
     taken=OPTIMIZER_TAKEN,
-    fixed=frozenset({"optimizer"}),
+    fixed=frozenset({"decoupled_lr", "decoupled_min_lr", "optimizer"}),
 )
 DDP = Target(
     key="actor.megatron.ddp",

@@ -47,7 +47,8 @@ def _cluster(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _threads(config: Config, machine: Machine) -> Iterator[Problem]:
-    if machine.device == "cuda":
+    # A config that leaves the device open may name them for machines without a GPU.
+    if machine.device == "cuda" and config.cluster.device == "cuda":
         for key, value in (("actor.threads", config.actor.threads), ("rollout.threads", config.rollout.threads)):
             if value is not None:
                 yield _unused(

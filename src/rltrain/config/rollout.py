@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, JsonValue
 
 from rltrain.config.section import Section
@@ -34,14 +36,18 @@ class RolloutConfig(SamplingConfig):
     samples_per_prompt: int = Field(ge=1)
     """Responses to each prompt, which make one group."""
     engines: int = Field(default=1, ge=1)
-    """vLLM engines, each in a process of its own."""
+    """vLLM engines, each in a process of its own. On a single GPU several share it: small models are held up by the
+    engine's own work on a CPU core, which then runs on several."""
     tensor_parallel: int = Field(default=1, ge=1)
     """GPUs an engine is split over."""
     context_length: int | None = Field(default=None, ge=2)
     """Longest prompt and response together; the model's own limit, or the data's if that is less, when left out."""
     kv_cache_bytes: int | None = Field(default=None, ge=2**20)
-    """Memory of the KV cache of an engine; by default enough for a step's samples, at most 1 GiB, on a CPU and vLLM's
-    own share of a GPU."""
+    """Memory of the KV cache of an engine; by default enough for a step's samples, but at most 1 GiB on a CPU and what
+    trainer and model leave on a GPU that they share (vLLM's own share of a GPU where it has that to itself)."""
+    sleep: Literal["auto", "always", "never"] = "auto"
+    """Whether engines give up their GPU memory while the trainer works, on a GPU that they share; `auto` where the
+    cache for a step's samples wouldn't fit beside the trainer otherwise."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads an engine computes with; half the cores, at least one, when left out (CPU only)."""
     timeout_s: float = Field(default=1800.0, gt=0)

@@ -215,7 +215,7 @@ def devices(config: Config, facts: Facts) -> Iterator[Problem]:
         return
     gpus = facts.machine.num_gpus
     needed = rollout.engines * rollout.tensor_parallel
-    if needed > gpus:
+    if needed > gpus and not (gpus == 1 and rollout.tensor_parallel == 1):  # on a single GPU engines may share it
         rule = f"rollout.engines ({rollout.engines}) x rollout.tensor_parallel ({rollout.tensor_parallel}) = {needed} "
         rule += f"GPUs, but the run has {gpus} (cluster.gpus)"
         key = "rollout.tensor_parallel" if rollout.tensor_parallel > 1 else "rollout.engines"
@@ -225,6 +225,21 @@ def devices(config: Config, facts: Facts) -> Iterator[Problem]:
         yield Problem(
             key="actor.parallel.data", rule=rule, value=str(config.actor.parallel.data), hint=f"at most {gpus}"
         )
+
+
+def profiling(config: Config, facts: Facts) -> Iterator[Problem]:
+    profile = config.profile
+    if profile is None:
+        return
+    late = [step for step in profile.steps if step > config.run.steps]
+    if late:
+        rule = f"the run has {config.run.steps} steps (run.steps)"
+        yield Problem(key="profile.steps", rule=rule, value=", ".join(map(str, late)))
+    if not profile.trace and not profile.memory:
+        yield Problem(key="profile", rule="with trace and memory both false nothing is profiled", hint="leave it out")
+    if profile.memory and facts.machine.device == "cpu":
+        rule = "is of GPU memory, and this run's models are on a CPU"
+        yield Problem(key="profile.memory", rule=rule, value="true", hint="leave it out")
 
 
 RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
@@ -237,4 +252,5 @@ RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     rewards,
     schedule,
     devices,
+    profiling,
 )

@@ -8,6 +8,7 @@ from rltrain.config.data import DataConfig
 from rltrain.config.evaluation import EvalConfig
 from rltrain.config.model import RoleConfig
 from rltrain.config.outputs import CheckpointConfig, TelemetryConfig
+from rltrain.config.profile import ProfileConfig
 from rltrain.config.reward import RewardConfig
 from rltrain.config.rollout import RolloutConfig
 from rltrain.config.run import RunConfig
@@ -27,3 +28,4 @@ class Config(Section):
     eval: EvalConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
+    profile: ProfileConfig | None = None

@@ -8,13 +8,14 @@ from rltrain.config.section import Section
 
 
 class WeightSyncConfig(Section):
-    bucket_bytes: int = Field(default=256 * 2**20, ge=2**16)
-    """Size of the shared buffers that weights pass through (a larger tensor gets a bucket of its own)."""
+    bucket_bytes: int | None = Field(default=None, ge=2**16)
+    """Size of the shared buffers that weights pass through (a larger tensor gets a bucket of its own); when left out
+    256 MiB of shared memory, or 2 GiB of the GPU that trainer and engine share."""
     verify_every: int = Field(default=20, ge=1)
     """Compare checksums of the bytes sent and received on the first sync and every this many."""
     canary_tokens: int = Field(default=16, ge=2)
     """Length of the fixed prompt that trainer and engine both score after each sync."""
     canary_limit: float | None = Field(default=None, gt=0)
-    """Stop the run when their log-probs differ by more; 1e-3 in float32 and 0.5 in bfloat16 when left out."""
+    """Stop the run when their log-probs differ by more in the mean; 1e-3 in float32 and 1 in bfloat16 when left out."""
     timeout_s: float = Field(default=600.0, gt=0)
     """Longest a sync may take."""

@@ -103,7 +103,8 @@ class RolloutCollector:
     async def _generate(self, call: Call, prompts: Sequence[Prompt], step: int) -> list[SampleGroup]:
         draw = self._draw
         requests = [self._request(place, prompts[place], step) for place in range(call.start, call.end)]
-        results = await self._engines[call.engine].generate(requests, admit_together=draw.deterministic)
+        together = draw.deterministic or self._alone(call, len(prompts))
+        results = await self._engines[call.engine].generate(requests, admit_together=together)
         return [
             sample_group(
                 f"{step}/{place}",
@@ -114,6 +115,10 @@ class RolloutCollector:
             )
             for place, result in zip(range(call.start, call.end), results, strict=True)
         ]
+
+    def _alone(self, call: Call, num_prompts: int) -> bool:
+        """Whether it is all that the engine gets: then it needn't start on the first of its requests alone."""
+        return call.end - call.start >= num_prompts // len(self._engines)
 
     def _request(self, place: int, prompt: Prompt, step: int) -> GenerateRequest:
         draw, config = self._draw, self._draw.sampling

@@ -35,6 +35,14 @@ class Policy(Protocol):
         ...
 
 
+class Engines(Protocol):
+    """What generates, as far as its memory is in the trainer's way."""
+
+    async def sleep(self) -> None:
+        """After a rollout, before training; the next weight sync wakes them. May do nothing."""
+        ...
+
+
 class Weights(Protocol):
     """Brings the actor's weights to every engine."""
 

@@ -17,7 +17,7 @@ from rltrain.telemetry.step_metrics import rollout_metrics
 from rltrain.trainer.batches import build_batch, with_advantages
 from rltrain.trainer.evaluate import Evaluator
 from rltrain.trainer.penalty import kl_penalties
-from rltrain.trainer.protocols import Policy, Rollouts, Weights
+from rltrain.trainer.protocols import Engines, Policy, Rollouts, Weights
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.sample import SampleGroup
@@ -32,6 +32,7 @@ class Parts:
 
     cursor: PromptCursor
     rollouts: Rollouts
+    engines: Engines
     policy: Policy
     weights: Weights
     evaluator: Evaluator | None
@@ -66,6 +67,7 @@ class SyncTrainer:
         prompts = parts.cursor.next(self._args.rollout.prompts_per_step)
         with clock.span("rollout"):
             groups = await parts.rollouts.collect(prompts, step=step)
+            await parts.engines.sleep()
         metrics = rollout_metrics(groups, version=self._version)
         batch = build_batch(groups, step=step, version=self._version)
         plan = self._plan(batch)
@@ -128,4 +130,4 @@ class SyncTrainer:
 
 
 def _sync_metrics(report: SyncReport) -> dict[str, float]:
-    return {"canary/abs_logprob_max": report.canary_max}
+    return {"canary/abs_logprob_mean": report.canary_mean, "canary/abs_logprob_max": report.canary_max}

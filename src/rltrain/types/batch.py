@@ -100,15 +100,17 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedRows:
-    """One micro-batch: sequences behind one another (thd), and the scored pairs (row, target, sample, t).
+    """One micro-batch: rows, the sequences that they make, and the scored pairs (row, target, sample, t).
 
     The unit of loss is the pair, not the position: a prompt's last row may be scored for several responses.
     """
 
     tokens_T: Ids
     positions_T: Ids
+    rows_E: Offsets
+    """Row of each entry of the sequences: sequences with one prompt share its rows."""
     cu_seqlens: Ids
-    """Starts of the sequences and T; sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1]."""
+    """Starts of the sequences and E; sequence i is entries cu_seqlens[i] to cu_seqlens[i + 1]."""
     row_P: npt.NDArray[np.int64]
     """The row whose logits are scored."""
     target_P: npt.NDArray[np.int64]

@@ -48,8 +48,10 @@ class SyncPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
+    canary_mean: float
+    """Mean difference of trainer's and engine's log-probs on the fixed prompt, of the engine where it is largest."""
     canary_max: float
-    """Largest difference of trainer and engine log-probs on the fixed prompt, over all engines."""
+    """Largest difference of that engine."""
     num_bytes: int
     verified: bool
     """Checksums of all bytes were compared."""

@@ -21,7 +21,8 @@ class DeviceSlot:
         device = torch.device("cuda", torch.cuda.current_device())
         self.tensor = torch.zeros(_whole_words(num_bytes), dtype=torch.uint8, device=device)
         """The bytes, writable."""
-        self.path = PREFIX + _encoded(self.tensor.untyped_storage()._share_cuda_())
+        storage: Any = self.tensor.untyped_storage()  # torch doesn't publish how memory is shared
+        self.path = PREFIX + _encoded(storage._share_cuda_())
 
     def checksum(self, num_bytes: int) -> int:
         return device_checksum(self.tensor[: _whole_words(num_bytes)])
@@ -40,7 +41,8 @@ class AttachedDeviceSlot:
 
     def __init__(self, path: str) -> None:
         device, *rest = _decoded(path.removeprefix(PREFIX))
-        storage = torch.UntypedStorage._new_shared_cuda(torch.cuda.current_device(), *rest)
+        storage_type: Any = torch.UntypedStorage
+        storage = storage_type._new_shared_cuda(torch.cuda.current_device(), *rest)
         assert device == torch.cuda.current_device(), "the slot lies on another GPU than this process computes on"
         self.tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         """The bytes; to be read only."""
@@ -65,4 +67,8 @@ def _encoded(handle: tuple[Any, ...]) -> str:
 
 
 def _decoded(text: str) -> list[Any]:
-    return [base64.b64decode(part["b64"]) if isinstance(part, dict) else part for part in json.loads(text)]
+    return [_decoded_part(part) for part in json.loads(text)]
+
+
+def _decoded_part(part: dict[str, str] | int | None) -> Any:
+    return base64.b64decode(part["b64"]) if isinstance(part, dict) else part

@@ -10,7 +10,7 @@ from rltrain.types.errors import RunError
 from rltrain.types.model_spec import ModelSpec
 from rltrain.types.sample import Floats
 from rltrain.types.weights import SyncPlan, SyncReport
-from rltrain.weight_sync.canary import canary_ids, canary_limit, largest_difference
+from rltrain.weight_sync.canary import canary_ids, canary_limit, compared
 from rltrain.weight_sync.deadline import Deadline
 from rltrain.weight_sync.sides import EngineSide, TrainerSide
 
@@ -58,13 +58,13 @@ class WeightPusher:
         try:
             trainer_scores = await self._transfer(plan, sums, version=version, verify=verify, deadline=deadline)
             limit = self._config.canary_limit or canary_limit(plan)
-            worst = largest_difference(trainer_scores, await self._engine_scores(deadline), limit=limit)
+            worst = compared(trainer_scores, await self._engine_scores(deadline), limit=limit)
         except BaseException as error:
             await self._refuse(f"the sync of weights version {version} failed: {error}")
             raise
         self._num_pushed += 1
         num_bytes = sum(placed.spec.num_bytes for bucket in plan.buckets for placed in bucket.tensors)
-        return SyncReport(canary_max=worst, num_bytes=num_bytes, verified=verify)
+        return SyncReport(canary_mean=worst.mean, canary_max=worst.largest, num_bytes=num_bytes, verified=verify)
 
     async def _transfer(
         self, plan: SyncPlan, sums: list[int | None], *, version: int, verify: bool, deadline: Deadline

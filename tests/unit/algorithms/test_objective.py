@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from rltrain.algorithms.advantages import group_advantages
 from rltrain.algorithms.objective import LossOutput, PairColumns, PolicyObjective
-from rltrain.config.algorithm import AlgorithmConfig, ClipLoss, ReferenceKL
+from rltrain.config.algorithm import AlgorithmConfig, ClipLoss, GroupMean, ReferenceKL
 
 NAN, INF = math.nan, math.inf
 
@@ -133,3 +134,35 @@ def test_log_03_sums_add_up_over_micro_batches():
     rest, _ = run([0.2, 0.3], columns([1, 1], [2.0, 3.0], [0.0] * 2))
     for name, sums in whole.metric_sums.items():
         assert torch.allclose(sums, first.metric_sums[name] + rest.metric_sums[name])
+
+
+def test_a_grpo_step_is_trls_in_float64():
+    """Advantages and the token mean of the clipped loss, as TRL 1.16 computes them for `loss_type="dapo"`.
+
+    `GRPOTrainer`: rewards minus their group's mean over (sample standard deviation + 1e-4);
+    -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), summed over the mask and divided by its sum. Our epsilon of the
+    deviation is 1e-6, so the advantages differ by the factor (deviation + 1e-4) / (deviation + 1e-6).
+    """
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0], [1.0] * 4, [0.3, -0.2, 0.9, 0.9]]).double()
+    deviations = rewards.std(1, keepdim=True)
+    trl = (rewards - rewards.mean(1, keepdim=True)) / (deviations + 1e-4)
+    ours = torch.tensor([group_advantages(row.tolist(), GroupMean()) for row in rewards], dtype=torch.float64)
+    torch.testing.assert_close(ours * (deviations + 1e-6) / (deviations + 1e-4), trl, rtol=1e-12, atol=1e-12)
+
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 6, (16, 1), generator=generator)
+    mask = torch.arange(6) < lengths
+    new, old = (-2 + 0.4 * torch.randn(16, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    ratio, advantages = torch.exp(new - old), trl.reshape(16, 1)
+    per_token = -torch.min(ratio * advantages, ratio.clamp(1 - 0.2, 1 + 0.28) * advantages)
+    expected = (per_token * mask).sum() / mask.sum()
+    assert (per_token > -ratio * advantages).any(), "the clip takes hold somewhere"
+    given = PairColumns(
+        mask_P=mask.flatten(),
+        advantages_P=advantages.expand(16, 6).flatten(),
+        rollout_logprobs_P=old.flatten(),
+        old_logprobs_P=old.flatten(),
+    )
+    config = AlgorithmConfig(loss=ClipLoss(clip_low=0.2, clip_high=0.28))
+    found = PolicyObjective(config)(new.flatten(), torch.zeros(96), given)
+    assert (found.total / mask.sum()).item() == pytest.approx(expected.item(), rel=1e-12)

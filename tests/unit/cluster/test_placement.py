@@ -31,6 +31,14 @@ def test_trainer_and_engine_share_one_gpu():
     assert placement.trainers[0].num_gpus + placement.engines[0].num_gpus == 1.0
 
 
+def test_three_workers_on_one_gpu_hold_no_more_than_it():
+    placement = plan_placement(
+        num_trainers=1, num_engines=2, num_gpus=1, num_cores=8, trainer_threads=None, engine_threads=None
+    )
+    shares = [share.num_gpus for share in (*placement.trainers, *placement.engines)]
+    assert 0.99 <= sum(shares) <= 1.0
+
+
 def test_names_are_unique():
     placement = plan_placement(
         num_trainers=2, num_engines=2, num_gpus=4, num_cores=8, trainer_threads=None, engine_threads=None

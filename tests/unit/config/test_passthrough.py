@@ -25,3 +25,18 @@ def test_fields_that_the_libraries_have_pass_and_neither_is_imported(workspace: 
     ]
     assert check_passthrough(load_args(workspace / "c.yaml", overrides).config()) == []
     assert not {"vllm", "megatron"} & (set(sys.modules) - loaded)
+
+
+def test_rates_of_megatrons_own_scheduler_are_refused(workspace: Path) -> None:
+    """rltrain sets every group's rate, so they would be read by nothing."""
+    overrides = ["actor.megatron.optimizer={decoupled_lr: 0.1, decoupled_min_lr: 0.0}"]
+    problems = check_passthrough(load_args(workspace / "c.yaml", overrides).config())
+    assert [problem.key.rpartition(".")[2] for problem in problems] == ["decoupled_lr", "decoupled_min_lr"]
+    assert all("can't be changed" in problem.rule for problem in problems)
+
+
+def test_dropout_is_refused(workspace: Path) -> None:
+    """Engine and trainer would score under different models; our attention has none at all."""
+    overrides = ["actor.megatron.transformer={hidden_dropout: 0.1, attention_dropout: 0.1}"]
+    problems = check_passthrough(load_args(workspace / "c.yaml", overrides).config())
+    assert [problem.key.rpartition(".")[2] for problem in problems] == ["hidden_dropout", "attention_dropout"]

@@ -76,6 +76,11 @@ def test_cfg_05_engines_must_fit_the_gpus(workspace: Path) -> None:
     assert "6 GPUs" in problem and "has 4" in problem
 
 
+def test_engines_may_share_a_single_gpu(workspace: Path) -> None:
+    one = rules.Facts(machine=Machine("cuda", 1), visible_gpus=1, model=Model())
+    assert found(workspace, "rollout.engines=2", facts=one) == []
+
+
 def test_threads_mean_nothing_on_gpus(workspace: Path) -> None:
-    (problem,) = found(workspace, "rollout.threads=2", facts=FOUR_GPUS)
+    (problem,) = found(workspace, "cluster.device=cuda", "rollout.threads=2", facts=FOUR_GPUS)
     assert "rollout.threads" in problem

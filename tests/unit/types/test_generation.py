@@ -20,7 +20,7 @@ def test_a_result_crosses_processes_whole():
     result = GenerateResult(
         request_id="r", completions=(completion(0, [1, 2, 3]), completion(1, []), completion(2, [4]))
     )
-    found = pickle.loads(pickle.dumps(result))
+    found = pickle.loads(pickle.dumps(result))  # noqa: S301
     assert found.request_id == "r" and found.error is None
     for before, after in zip(result.completions, found.completions, strict=True):
         assert after.token_ids.tolist() == before.token_ids.tolist()
@@ -34,5 +34,5 @@ def test_a_result_crosses_processes_whole():
 
 
 def test_an_error_crosses_processes_too():
-    found = pickle.loads(pickle.dumps(GenerateResult(request_id="r", error="too long")))
+    found = pickle.loads(pickle.dumps(GenerateResult(request_id="r", error="too long")))  # noqa: S301
     assert (found.completions, found.error) == ((), "too long")

@@ -5,7 +5,7 @@ import pytest
 
 from rltrain.types.errors import RunError
 from rltrain.types.weights import SyncPlan, TensorSpec
-from rltrain.weight_sync.canary import canary_ids, canary_limit, largest_difference
+from rltrain.weight_sync.canary import Difference, canary_ids, canary_limit, compared
 from rltrain.weight_sync.plan import plan_buckets
 
 
@@ -26,15 +26,15 @@ def test_ids_are_in_the_vocabulary_and_differ() -> None:
 
 def test_the_least_exact_dtype_sets_the_limit() -> None:
     assert canary_limit(plan_of("float32")) == 1e-3
-    assert canary_limit(plan_of("float32", "bfloat16")) == 0.5
+    assert canary_limit(plan_of("float32", "bfloat16")) == 1.0
 
 
 def test_the_worst_engine_counts() -> None:
     engines = {"engine_0": floats(-1, -2), "engine_1": floats(-1, -2.25)}
-    assert largest_difference(floats(-1, -2), engines, limit=0.5) == pytest.approx(0.25)
+    assert compared(floats(-1, -2), engines, limit=0.5) == Difference(mean=0.125, largest=0.25)
 
 
 @pytest.mark.parametrize("bad", [floats(-1, -9), floats(-1, float("nan")), floats(-1, float("-inf")), floats(-1)])
 def test_beyond_the_limit_the_engine_and_suspects_are_named(bad: np.ndarray) -> None:
     with pytest.raises(RunError, match=r"engine_1 and the trainer differ.*Suspects"):
-        largest_difference(floats(-1, -2), {"engine_0": floats(-1, -2), "engine_1": bad}, limit=0.5)
+        compared(floats(-1, -2), {"engine_0": floats(-1, -2), "engine_1": bad}, limit=0.5)

@@ -25,6 +25,8 @@ def write_hf_directory(
 
     The directory appears when all of it is written. Raises FileExistsError where there is one that isn't empty.
     """
+    if directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"{directory} exists already and isn't empty")
     partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True)
     try:

@@ -50,6 +50,6 @@ class HiddenStateModel(GPTModel):
 
 def hidden_states(model: torch.nn.Module, rows: PackedRows, *, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Of a packed micro-batch [T, hidden]; `model` may be wrapped."""
-    layout = make_layout(rows.cu_seqlens, device=device, kernel=has_kernel(device, dtype))
+    layout = make_layout(rows, device=device, kernel=has_kernel(device, dtype))
     tokens_T = torch.from_numpy(rows.tokens_T).to(device, torch.int64)
     return model(tokens_T, torch.from_numpy(rows.positions_T).to(device), layout)

@@ -17,7 +17,8 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from torch import Tensor
 
 from rltrain.backends.megatron.rotary import turned
-from rltrain.types.sample import Ids
+from rltrain.backends.megatron.shared_rows import spread, taken
+from rltrain.types.batch import PackedRows
 
 
 class RMSNorm(torch.nn.Module):
@@ -59,24 +60,38 @@ class Layout(PackedSeqParams):
     cu_seqlens: Tensor | None = None
     max_seqlen: int = 0
     stacks: tuple[_Stack, ...] = ()
+    rows_E: Tensor | None = None
+    """For the kernel: row of each entry, where sequences share rows."""
     place_T: Tensor | None = None
-    """Where each row's result lies in the stacks' results behind one another."""
+    """Where each row's result lies among the entries', or in the stacks' results behind one another."""
+    extra_X: Tensor | None = None
+    """For the kernel: the entries that aren't their row's own of `place_T`."""
 
 
-def make_layout(cu_seqlens: Ids, *, device: torch.device, kernel: bool) -> Layout:
-    """Without positions. `kernel` says that a variable-length kernel is used; else sequences are stacked by length."""
+def make_layout(rows: PackedRows, *, device: torch.device, kernel: bool) -> Layout:
+    """Without positions. `kernel` says that a variable-length kernel is used; else sequences are stacked by length.
+
+    A shared row is computed with each of its sequences, to the same result; any of them is taken.
+    """
+    cu_seqlens, rows_E = rows.cu_seqlens, rows.rows_E
     lengths = np.diff(cu_seqlens).astype(np.int64)
+    place_T = np.zeros(len(rows.tokens_T), np.int64)
     if kernel:
-        return Layout(cu_seqlens=torch.from_numpy(cu_seqlens).to(device), max_seqlen=int(lengths.max()))
+        layout = Layout(cu_seqlens=torch.from_numpy(cu_seqlens).to(device), max_seqlen=int(lengths.max()))
+        if len(rows_E) > len(place_T) or (rows_E != np.arange(len(rows_E))).any():
+            place_T[rows_E] = np.arange(len(rows_E))
+            extra_X = np.setdiff1d(np.arange(len(rows_E)), place_T)
+            layout.rows_E, layout.place_T = torch.from_numpy(rows_E).to(device), torch.from_numpy(place_T).to(device)
+            layout.extra_X = torch.from_numpy(extra_X).to(device)
+        return layout
     stacks: list[_Stack] = []
-    place_T = np.zeros(int(cu_seqlens[-1]), np.int64)
     start = 0
     rounded = _rounded(lengths)
     for width in np.unique(rounded):
         members = np.flatnonzero(rounded == width)
         column_L = np.arange(width)
         ends_N = cu_seqlens[members + 1].astype(np.int64)[:, None]
-        rows_NL = np.minimum(cu_seqlens[members].astype(np.int64)[:, None] + column_L, ends_N - 1)
+        rows_NL = rows_E[np.minimum(cu_seqlens[members].astype(np.int64)[:, None] + column_L, ends_N - 1)]
         real_NL = column_L < lengths[members][:, None]
         places_NL = start + np.arange(rows_NL.size).reshape(rows_NL.shape)
         place_T[rows_NL[real_NL]] = places_NL[real_NL]
@@ -142,7 +157,12 @@ def _by_kernel(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, sca
     if "enable_gqa" in known:
         options["enable_gqa"] = query.size(1) != key.size(1)
     starts, longest = layout.cu_seqlens, layout.max_seqlen
-    return attend(query, key, value, starts, starts, longest, longest, **options)
+    if layout.rows_E is None:
+        return attend(query, key, value, starts, starts, longest, longest, **options)
+    # Only the row's own entry has its result taken, so only that one's query gets a gradient.
+    query = spread(query, layout.rows_E, layout.place_T, None)
+    key, value = (spread(tensor, layout.rows_E, layout.place_T, layout.extra_X) for tensor in (key, value))
+    return taken(attend(query, key, value, starts, starts, longest, longest, **options), layout.place_T)
 
 
 @functools.cache

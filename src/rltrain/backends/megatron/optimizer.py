@@ -76,7 +76,10 @@ def make_optimizer(args: MegatronArgs, model: torch.nn.Module) -> Any:
         megatron_optimizer.Adam = distrib_optimizer.Adam = Adam
         megatron_optimizer.USING_PYTORCH_OPTIMIZER = False
         distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True
-    return get_megatron_optimizer(args.optimizer, [model], use_gloo_process_groups=False)  # pyright: ignore
+    optimizer: Any = get_megatron_optimizer(args.optimizer, [model], use_gloo_process_groups=False)  # pyright: ignore
+    for group in optimizer.param_groups:  # Megatron leaves its multiplier to its own scheduler, which isn't used
+        group["weight_decay"] = args.optimizer.weight_decay * group["wd_mult"]
+    return optimizer
 
 
 def learning_rate(config: OptimizerConfig, num_done: int, *, total_updates: int) -> float:

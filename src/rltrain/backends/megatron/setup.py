@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rltrain.config.algorithm import AlgorithmConfig
 from rltrain.config.model import RoleConfig
+from rltrain.config.profile import ProfileConfig
 from rltrain.config.weight_sync import WeightSyncConfig
 
 
@@ -26,6 +27,14 @@ class TrainSetup:
     needs_reference: bool
     reference_path: Path | None
     """The actor's own start where None."""
+    bucket_bytes: int = 256 * 2**20
+    """Of a weight sync, where the config doesn't say."""
+    shares_gpu: bool = False
+    """An engine runs on this rank's GPU: weights go to it within the GPU's memory."""
+    yields_memory: bool = False
+    """Gives GPU memory that it doesn't hold tensors in back after each call, for an engine that wakes up."""
+    profile: ProfileConfig | None = None
+    profile_directory: Path = Path("profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

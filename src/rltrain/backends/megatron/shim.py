@@ -125,7 +125,8 @@ def _import_megatron() -> None:
             import megatron.core.tensor_parallel.random as random
     finally:
         torch.compile = compile_
-    # The original goes through CUDA's lazy call queue, which never runs here.
+    # Around recomputed layers: the originals ask CUDA's generator, the second by a queue that never runs here.
+    random._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, device=-1, graph_safe=False: torch.set_rng_state(state)
     logging.getLogger(random.__name__).addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
 

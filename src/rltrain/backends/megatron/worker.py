@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,19 @@ from rltrain.backends.megatron.convert.load import draw_weights, hf_tensors, loa
 from rltrain.backends.megatron.export import write_hf_directory  # noqa: E402
 from rltrain.backends.megatron.model import HiddenStateModel, hidden_states  # noqa: E402
 from rltrain.backends.megatron.optimizer import make_optimizer  # noqa: E402
+from rltrain.backends.megatron.rendezvous import make_store  # noqa: E402
 from rltrain.backends.megatron.stash import WeightStash  # noqa: E402
 from rltrain.backends.megatron.step import Trainable, UpdateStep, scored  # noqa: E402
 from rltrain.data.packing import pack  # noqa: E402
+from rltrain.telemetry.profiler import Profiler  # noqa: E402
 from rltrain.types.batch import PackedRows, Ragged, RolloutBatch, StepPlan  # noqa: E402
-from rltrain.types.metrics import Mean, Metrics, merged  # noqa: E402
+from rltrain.types.metrics import Max, Mean, Metrics, merged  # noqa: E402
 from rltrain.types.model_spec import ModelSpec  # noqa: E402
 from rltrain.types.sample import Floats, Ids  # noqa: E402
+from rltrain.weight_sync.device_slots import DeviceSlot  # noqa: E402
 from rltrain.weight_sync.sender import BucketSender, tensor_spec  # noqa: E402
 from rltrain.weight_sync.sides import WeightsOffer  # noqa: E402
+from rltrain.weight_sync.slots import Slot  # noqa: E402
 
 ACTOR, REFERENCE = "actor", "reference"
 
@@ -49,17 +54,18 @@ class TrainWorker:
         self._spec = ModelSpec.read(setup.role.model.path)
         self._rank = 0
         self._sender: BucketSender | None = None
+        self._profiler = Profiler(None, setup.profile_directory, process="trainer")
 
     @shim.on_device
     def join(self, *, rank: int, world_size: int, address: str, port: int) -> WorkerInfo:
         """Makes the process group and the model. Raises UserError for weights and settings that don't fit."""
         setup = self._setup
         self._rank = rank
+        self._profiler = Profiler(setup.profile, setup.profile_directory, process=f"trainer-{rank}")
         device = use_device(setup.device)
         torch.use_deterministic_algorithms(setup.deterministic)
-        dist.init_process_group(
-            collective_backend(setup.device), f"tcp://{address}:{port}", rank=rank, world_size=world_size
-        )
+        store = make_store(address, port, rank=rank, world_size=world_size)
+        dist.init_process_group(collective_backend(setup.device), store=store, rank=rank, world_size=world_size)
         parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
         model_parallel_cuda_manual_seed(setup.seed)
         self._parts = _build(setup, self._spec, device)
@@ -83,15 +89,19 @@ class TrainWorker:
 
         Samples that the plan leaves out come from rank 0, with zeros.
         """
-        if model == ACTOR:
-            return self._logprobs(batch, plan)
-        with self._stash.loaded(model):
-            return self._logprobs(batch, plan)
+        with self._profiler.part(f"logprobs-{model}", step=batch.step), self._yielding():
+            if model == ACTOR:
+                return self._logprobs(batch, plan)
+            with self._stash.loaded(model):
+                return self._logprobs(batch, plan)
 
     @shim.on_device
     def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         """One optimizer step for each of the plan's; this rank's part of the metrics."""
-        metrics = merged([self._step.run(batch, step, rank=self._rank) for step in plan.steps])
+        with self._profiler.part("update", step=batch.step), self._yielding():
+            metrics = merged([self._step.run(batch, step, rank=self._rank) for step in plan.steps])
+        if self._parts.device.type == "cuda":
+            metrics["memory/trainer_gpu_peak_bytes"] = Max(float(torch.cuda.max_memory_allocated()))
         if self._rank == 0:
             metrics["tokens/trained"] = Mean(float(sum(step.num_loss_tokens for step in plan.steps)), 1)
         return metrics
@@ -103,6 +113,7 @@ class TrainWorker:
         rows = PackedRows(
             tokens_T=token_ids,
             positions_T=np.arange(len(token_ids), dtype=np.int32),
+            rows_E=np.arange(len(token_ids)),
             cu_seqlens=np.array([0, len(token_ids)], np.int32),
             row_P=np.arange(num_pairs),
             target_P=token_ids[1:].astype(np.int64),
@@ -115,7 +126,12 @@ class TrainWorker:
     def offer_weights(self) -> WeightsOffer:
         """Makes the slots that weights go through."""
         specs = [tensor_spec(name, tensor) for name, tensor in self._tensors()]
-        self._sender = BucketSender(specs, self._tensors, self._setup.weight_sync.bucket_bytes)
+        self._sender = BucketSender(
+            specs,
+            self._tensors,
+            self._setup.weight_sync.bucket_bytes or self._setup.bucket_bytes,
+            make_slot=DeviceSlot if self._setup.shares_gpu else Slot,
+        )
         return WeightsOffer(self._sender.plan, tuple(self._sender.slot_paths()))
 
     @shim.on_device
@@ -138,6 +154,13 @@ class TrainWorker:
         if dist.is_initialized():
             parallel_state.destroy_model_parallel()
             dist.destroy_process_group()
+
+    @contextmanager
+    def _yielding(self) -> Generator[None]:
+        """Afterwards the GPU has what this process's allocator only kept."""
+        yield
+        if self._setup.yields_memory and self._parts.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         return hf_tensors(self._parts.model, self._spec)

@@ -56,8 +56,15 @@ def engine_arguments(setup: EngineSetup) -> dict[str, Any]:
     }
     if setup.kv_cache_bytes is not None:
         found["kv_cache_memory_bytes"] = setup.kv_cache_bytes
+    if setup.gpu_share is not None:
+        found["gpu_memory_utilization"] = setup.gpu_share  # with a cache of a given size it is no more than a check
     if setup.sleeps:
         found["enable_sleep_mode"] = True
     if setup.device == "cpu":
-        found |= {"enforce_eager": True, "max_num_batched_tokens": max(setup.context_length, TOKENS_PER_ENGINE_STEP)}
+        found |= {
+            "enforce_eager": True,
+            "max_num_batched_tokens": max(setup.context_length, TOKENS_PER_ENGINE_STEP),
+            # It hides the scheduler behind a GPU's work; on a CPU it only adds to it.
+            "async_scheduling": False,
+        }
     return found | dict(setup.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -15,8 +15,44 @@ from vllm.platforms import current_platform
 logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
 
 
-class WeightReload:
+class Reload(Protocol):
     """One sync: `load` any number of times, then `finish`. The model is unusable in between."""
+
+    keeps_tensors: bool
+    """What was given to `load` must stay as it is until `finish`."""
+
+    def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def start_reload(model: Any, model_config: Any) -> Reload:
+    """On a GPU the parameters are the checkpoint's tensors, merged at most, and are written in place; what a CPU packs
+    and what experts shuffle after loading has to go through vLLM's reload."""
+    packed = current_platform.is_cpu() or any("Experts" in type(layer).__name__ for layer in model.modules())
+    return LayerwiseReload(model, model_config) if packed else InPlaceReload(model)
+
+
+class InPlaceReload:
+    """Into the live parameters. That none is missing, `expected_names` tells before the first sync."""
+
+    keeps_tensors = False
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    @torch.no_grad()
+    def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._model.load_weights(weights)
+
+    def finish(self) -> None:
+        """All of it is done."""
+
+
+class LayerwiseReload:
+    """A layer at a time, as vLLM does it: load what is complete, process it, copy it into the live tensors."""
+
+    keeps_tensors = True
 
     def __init__(self, model: Any, model_config: Any) -> None:
         self._model = model
@@ -24,7 +60,7 @@ class WeightReload:
         initialize_layerwise_reload(model)
 
     def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """The tensors must stay as they are until `finish`: vLLM keeps them until a layer is complete."""
+        """vLLM keeps the tensors until a layer is complete."""
         self._model.load_weights(weights)
 
     def finish(self) -> None:

@@ -25,6 +25,8 @@ class EngineSetup:
     """Ids from here on have no token and must not reach a trained sample."""
     seed: int
     deterministic: bool
+    gpu_share: float | None = None
+    """Share of the GPU's memory that must be free at the start, where others use it as well."""
     sleeps: bool = False
     """Gives its GPU memory up between a rollout and the sync that follows."""
     stop_texts: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rltrain.backends.vllm.owner_watch import die_with
-from rltrain.backends.vllm.reload import WeightReload, expected_names
+from rltrain.backends.vllm.reload import Reload, expected_names, start_reload
 from rltrain.weight_sync.slots import ReadableSlot, attach
 
 TensorRow = tuple[str, str, Sequence[int], int]
@@ -26,7 +26,7 @@ class WorkerExtension:
     model_runner: Any
     _buckets: list[list[TensorRow]]
     _slots: list[ReadableSlot]
-    _reload: WeightReload | None = None
+    _reload: Reload | None = None
 
     def rltrain_die_with(self, pid: int) -> int:
         """Ties this process to the engine's owner; its own process id."""
@@ -47,10 +47,11 @@ class WorkerExtension:
         rows, slot = self._buckets[index], self._slots[index % len(self._slots)]
         found = slot.checksum(_num_bytes(rows)) if verify else None
         if index == 0:
-            self._reload = WeightReload(self.model_runner.get_model(), self.model_runner.model_config)
+            self._reload = start_reload(self.model_runner.get_model(), self.model_runner.model_config)
         assert self._reload is not None, f"bucket {index} came before bucket 0"
-        # vLLM keeps tensors of layers that aren't complete yet, and the slot is written again meanwhile.
-        data = slot.tensor if len(self._buckets) == 1 else slot.tensor.clone()
+        # The slot is written again while tensors of layers that aren't complete yet are kept.
+        shared = len(self._buckets) == 1 or not self._reload.keeps_tensors
+        data = slot.tensor if shared else slot.tensor.clone()
         self._reload.load(_tensors(rows, data))
         if index == len(self._buckets) - 1:
             self._reload.finish()
