@@ -34,10 +34,10 @@ SIZES = {
     "1.7b": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
     "4b": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
 }
-"""Qwen3's."""
+"""Qwen3's; `-v49k` have no more ids than SmolLM2's tokenizer, so that every sampled token can be trained on."""
 SHAPES = {
     **{f"qwen3-{name}": {**QWEN3, **size, "vocab_size": 151_936} for name, size in SIZES.items()},
-    "qwen3-0.6b-v49k": {**QWEN3, **SIZES["0.6b"], "vocab_size": 49_152},
+    **{f"qwen3-{name}-v49k": {**QWEN3, **size, "vocab_size": 49_152} for name, size in SIZES.items()},
 }
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 

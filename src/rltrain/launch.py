@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -175,16 +175,16 @@ def _make_workers(
 async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[str, int]:
     """Brings all workers up at once; their process ids by name."""
     timeout_s = args.cluster.start_timeout_s
-    ranks, *others = await asyncio.gather(
+    ranks: Sequence[WorkerInfo]
+    infos: Sequence[EngineInfo]
+    ranks, infos, _ = await asyncio.gather(
         workers.trainers.join(timeout_s=timeout_s),
-        *(engine.start(timeout_s=timeout_s) for engine in workers.engines),
+        asyncio.gather(*(engine.start(timeout_s=timeout_s) for engine in workers.engines)),
         rewarders.start(),
     )
-    processes = {"driver": os.getpid()}
-    infos: list[WorkerInfo] = ranks
-    processes |= {worker.name: info.pid for worker, info in zip(workers.trainers.workers, infos, strict=True)}
-    engine_infos: list[EngineInfo] = others[:-1]
-    return processes | {engine.name: info.pid for engine, info in zip(workers.engines, engine_infos, strict=True)}
+    trainers = {worker.name: info.pid for worker, info in zip(workers.trainers.workers, ranks, strict=True)}
+    engines = {engine.name: info.pid for engine, info in zip(workers.engines, infos, strict=True)}
+    return {"driver": os.getpid(), **trainers, **engines}
 
 
 def _train_setup(args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path) -> TrainSetup:
