@@ -8,6 +8,7 @@ from rich.text import Text
 
 from rltrain.cli.probe import Probe
 from rltrain.trainer.estimate import Estimate
+from rltrain.trainer.gpu_memory import GpuPlan
 
 
 def print_estimate(found: Estimate, *, console: Console) -> None:
@@ -27,6 +28,20 @@ def print_estimate(found: Estimate, *, console: Console) -> None:
         "KV cache an engine": f"{cache} ({size(found.cache_bytes_per_token)} a token, "
         f"{found.context_length:,} tokens a sequence at most)",
         "export on disk": size(found.export_bytes),
+    }
+    _print(rows, console=console)
+
+
+def print_gpu_plan(plan: GpuPlan, *, console: Console) -> None:
+    """How trainer and engines share a GPU."""
+    trainer = [f"{what} {size(number)}" for what, number in plan.trainer.items()]
+    engine = [f"{what} {size(number)}" for what, number in plan.engine.items()]
+    cache = f"KV cache {size(plan.cache_bytes)} of {size(plan.wanted_cache_bytes)} that a step's samples can use"
+    rows = {
+        "a shared GPU": f"{size(plan.total_bytes)}, {plan.engines_per_gpu} engine(s) on it"
+        + (", asleep while the trainer works" if plan.sleeps else ""),
+        "of it the trainer": f"{', '.join(trainer)}; at work activations {size(plan.activations_bytes)}",
+        "of it an engine": f"{', '.join(engine)}, {cache}",
     }
     _print(rows, console=console)
 

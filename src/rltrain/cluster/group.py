@@ -84,7 +84,9 @@ class TrainerGroup:
             worker.handle.call.remote("join", rank=rank, world_size=world, address=host, port=port)
             for rank, worker in enumerate(self.workers)
         ]
-        return await self._all(calls)
+        joined = await self._all(calls)
+        await self._all([worker.handle.settle.remote() for worker in self.workers])
+        return joined
 
     async def call_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         return await self._all([worker.handle.call.remote(method, *args, **kwargs) for worker in self.workers])

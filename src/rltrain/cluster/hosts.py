@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import socket
@@ -32,6 +33,11 @@ class TrainerHost:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         with _errors_logged():
             return getattr(self._worker, method)(*args, **kwargs)
+
+    def settle(self) -> None:
+        """Start-up is over: what it left needn't be walked by every garbage collection from now on."""
+        gc.collect()
+        gc.freeze()
 
     def address(self) -> tuple[str, int]:
         """This process's node address and a port that is free on it now."""

@@ -10,7 +10,7 @@ import numpy as np
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
 from rltrain.types.metrics import Metrics
 from rltrain.types.sample import Prompt, SampleGroup
-from rltrain.types.weights import SyncReport
+from rltrain.types.weights import Canary, SyncReport
 
 
 class Rollouts(Protocol):
@@ -47,6 +47,10 @@ class Weights(Protocol):
     """Brings the actor's weights to every engine."""
 
     async def push(self, *, version: int) -> SyncReport: ...
+
+    async def check(self) -> Canary:
+        """Proof that the last push arrived: the same tokens scored by trainer and engines."""
+        ...
 
 
 class Stateful(Protocol):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ParamSpec
+from functools import partial
 
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.namespace import Args
@@ -21,9 +21,7 @@ from rltrain.trainer.protocols import Engines, Policy, Rollouts, Weights
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.sample import SampleGroup
-from rltrain.types.weights import SyncReport
-
-P = ParamSpec("P")
+from rltrain.types.weights import Canary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,7 @@ class SyncTrainer:
         self._parts = parts
         self._version = 0
         self._recording: asyncio.Future[None] | None = None
+        self._canary: asyncio.Future[Canary] | None = None
 
     async def run(self) -> None:
         """All steps, from the first weight sync to the last evaluation."""
@@ -57,16 +56,19 @@ class SyncTrainer:
     async def _start(self) -> None:
         clock = self._parts.clock
         clock.restart()
-        metrics = _sync_metrics(await self._push())
+        with clock.span("sync"):
+            await self._push()
+        metrics: dict[str, float] = {}
         if self._args.eval is not None and self._args.eval.at_start:
             metrics |= await self._evaluate(0)
-        await self._record(self._parts.recorder.record_start, metrics, times=clock.finish())
+        await self._record(partial(self._parts.recorder.record_start, times=clock.finish()), metrics)
 
     async def _step(self, step: int) -> None:
         parts, clock = self._parts, self._parts.clock
         prompts = parts.cursor.next(self._args.rollout.prompts_per_step)
         with clock.span("rollout"):
             groups = await parts.rollouts.collect(prompts, step=step)
+            await self._recorded()
             await parts.engines.sleep()
         metrics = rollout_metrics(groups, version=self._version)
         batch = build_batch(groups, step=step, version=self._version)
@@ -75,10 +77,11 @@ class SyncTrainer:
         with clock.span("update"):
             metrics |= values(await parts.policy.update(batch, plan))
         with clock.span("sync"):
-            metrics |= _sync_metrics(await self._push())
+            await self._push()
         if self._eval_due(step):
             metrics |= await self._evaluate(step)
-        await self._record(parts.recorder.record_step, step, metrics, times=clock.finish(), groups=groups, batch=batch)
+        record = partial(parts.recorder.record_step, step, times=clock.finish(), groups=groups, batch=batch)
+        await self._record(record, metrics)
 
     async def _scored(self, batch: RolloutBatch, plan: StepPlan, groups: Sequence[SampleGroup]) -> RolloutBatch:
         """With the log-probs that the update needs, and advantages."""
@@ -94,12 +97,14 @@ class SyncTrainer:
             penalties_B = kl_penalties(batch, kl) if isinstance(kl, ReferenceKL) and kl_in_reward else None
             return with_advantages(batch, groups, config=self._args.algorithm.advantage, penalties_B=penalties_B)
 
-    async def _record(self, record: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Writes and shows a step in a thread, while the driver waits for the next rollout; one at a time, in order."""
+    async def _record(self, record: Callable[[dict[str, float]], None], metrics: dict[str, float]) -> None:
+        """Writes and shows a step with its canary, while the next rollout is sampled; one at a time, in order."""
         await self._recorded()
-        self._recording = asyncio.ensure_future(asyncio.to_thread(record, *args, **kwargs))
+        assert self._canary is not None
+        self._recording = asyncio.ensure_future(_recorded_with(record, metrics, self._canary))
 
     async def _recorded(self) -> None:
+        """Raises RunError where the canary of the last sync failed."""
         if self._recording is not None:
             await self._recording
 
@@ -113,10 +118,13 @@ class SyncTrainer:
             tokens_per_micro_batch=self._args.actor.tokens_per_micro_batch,
         )
 
-    async def _push(self) -> SyncReport:
-        report = await self._parts.weights.push(version=self._version + 1)
+    async def _push(self) -> None:
+        """The canary is scored while the next rollout runs, unless that must be all that the engines batch."""
+        await self._parts.weights.push(version=self._version + 1)
         self._version += 1
-        return report
+        self._canary = asyncio.ensure_future(self._parts.weights.check())
+        if self._args.run.deterministic:
+            await self._canary
 
     def _eval_due(self, step: int) -> bool:
         config = self._args.eval
@@ -129,5 +137,9 @@ class SyncTrainer:
         return evaluation.metrics
 
 
-def _sync_metrics(report: SyncReport) -> dict[str, float]:
-    return {"canary/abs_logprob_mean": report.canary_mean, "canary/abs_logprob_max": report.canary_max}
+async def _recorded_with(
+    record: Callable[[dict[str, float]], None], metrics: dict[str, float], canary: Awaitable[Canary]
+) -> None:
+    found = await canary
+    whole = metrics | {"canary/abs_logprob_mean": found.mean, "canary/abs_logprob_max": found.largest}
+    await asyncio.to_thread(record, whole)

@@ -46,12 +46,16 @@ class SyncPlan:
         return max(bucket.num_bytes for bucket in self.buckets)
 
 
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """How trainer and engine differ in log-probs of the fixed prompt, for the engine where the mean is largest."""
+
+    mean: float
+    largest: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    canary_mean: float
-    """Mean difference of trainer's and engine's log-probs on the fixed prompt, of the engine where it is largest."""
-    canary_max: float
-    """Largest difference of that engine."""
     num_bytes: int
     verified: bool
     """Checksums of all bytes were compared."""

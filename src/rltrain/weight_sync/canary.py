@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from rltrain.types.errors import RunError
 from rltrain.types.sample import Floats, Ids
-from rltrain.types.weights import SyncPlan
+from rltrain.types.weights import Canary, SyncPlan
 
 STRIDE = 7919
 """A prime, so that the ids wander over all of the vocabulary."""
@@ -22,14 +21,6 @@ sync can spoil, a tensor that is missing or old, differs by several.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Of the engine that differs most."""
-
-    mean: float
-    largest: float
-
-
 def canary_ids(num_tokens: int, *, vocab_size: int) -> Ids:
     return ((np.arange(num_tokens, dtype=np.int64) * STRIDE + 1) % vocab_size).astype(np.int32)
 
@@ -40,7 +31,7 @@ def canary_limit(plan: SyncPlan) -> float:
     return max(LIMITS.get(dtype, LIMITS["bfloat16"]) for dtype in dtypes)
 
 
-def compared(trainer: Floats, engines: Mapping[str, Floats], *, limit: float) -> Difference:
+def compared(trainer: Floats, engines: Mapping[str, Floats], *, limit: float) -> Canary:
     """Raises RunError naming the engine and what to look at where the mean exceeds `limit`."""
     found = {engine: _difference(trainer, scores) for engine, scores in engines.items()}
     name, worst = max(found.items(), key=lambda item: item[1].mean)
@@ -54,11 +45,11 @@ def compared(trainer: Floats, engines: Mapping[str, Floats], *, limit: float) ->
     )
 
 
-def _difference(trainer: Floats, engine: Floats) -> Difference:
+def _difference(trainer: Floats, engine: Floats) -> Canary:
     """Infinite where either has no number, so that it counts as the worst."""
     if len(trainer) != len(engine):
-        return Difference(float("inf"), float("inf"))
+        return Canary(float("inf"), float("inf"))
     absolute = np.abs(trainer.astype(np.float64) - engine)
     if not np.isfinite(absolute).all():
-        return Difference(float("inf"), float("inf"))
-    return Difference(float(absolute.mean()), float(absolute.max()))
+        return Canary(float("inf"), float("inf"))
+    return Canary(float(absolute.mean()), float(absolute.max()))

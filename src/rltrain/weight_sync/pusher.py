@@ -9,7 +9,7 @@ from rltrain.config.weight_sync import WeightSyncConfig
 from rltrain.types.errors import RunError
 from rltrain.types.model_spec import ModelSpec
 from rltrain.types.sample import Floats
-from rltrain.types.weights import SyncPlan, SyncReport
+from rltrain.types.weights import Canary, SyncPlan, SyncReport
 from rltrain.weight_sync.canary import canary_ids, canary_limit, compared
 from rltrain.weight_sync.deadline import Deadline
 from rltrain.weight_sync.sides import EngineSide, TrainerSide
@@ -38,6 +38,8 @@ class WeightPusher:
         num_tokens = max(2, min(config.canary_tokens, context_length - 1))
         self._canary = canary_ids(num_tokens, vocab_size=model.vocab_size)
         self._plan: SyncPlan | None = None
+        self._scores: Floats | None = None
+        """The trainer's log-probs of the canary under the weights of the last push."""
         self._num_pushed = 0
 
     async def connect(self) -> None:
@@ -56,15 +58,26 @@ class WeightPusher:
         verify = self._num_pushed % self._config.verify_every == 0
         sums = [await self._write(0, verify, deadline)]  # where it raises, no engine was touched
         try:
-            trainer_scores = await self._transfer(plan, sums, version=version, verify=verify, deadline=deadline)
-            limit = self._config.canary_limit or canary_limit(plan)
-            worst = compared(trainer_scores, await self._engine_scores(deadline), limit=limit)
+            self._scores = await self._transfer(plan, sums, version=version, verify=verify, deadline=deadline)
         except BaseException as error:
             await self._refuse(f"the sync of weights version {version} failed: {error}")
             raise
         self._num_pushed += 1
         num_bytes = sum(placed.spec.num_bytes for bucket in plan.buckets for placed in bucket.tensors)
-        return SyncReport(canary_mean=worst.mean, canary_max=worst.largest, num_bytes=num_bytes, verified=verify)
+        return SyncReport(num_bytes=num_bytes, verified=verify)
+
+    async def check(self) -> Canary:
+        """Compares the canary's log-probs after a push; other requests may run meanwhile.
+
+        Raises RunError where they differ by more than the limit; the engines then refuse to generate.
+        """
+        assert self._plan is not None and self._scores is not None, "push() comes first"
+        try:
+            found = await self._engine_scores(Deadline(self._config.timeout_s))
+            return compared(self._scores, found, limit=self._config.canary_limit or canary_limit(self._plan))
+        except BaseException as error:
+            await self._refuse(f"the check of the last weight sync failed: {error}")
+            raise
 
     async def _transfer(
         self, plan: SyncPlan, sums: list[int | None], *, version: int, verify: bool, deadline: Deadline

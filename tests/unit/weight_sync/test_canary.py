@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rltrain.types.errors import RunError
-from rltrain.types.weights import SyncPlan, TensorSpec
-from rltrain.weight_sync.canary import Difference, canary_ids, canary_limit, compared
+from rltrain.types.weights import Canary, SyncPlan, TensorSpec
+from rltrain.weight_sync.canary import canary_ids, canary_limit, compared
 from rltrain.weight_sync.plan import plan_buckets
 
 
@@ -31,7 +31,7 @@ def test_the_least_exact_dtype_sets_the_limit() -> None:
 
 def test_the_worst_engine_counts() -> None:
     engines = {"engine_0": floats(-1, -2), "engine_1": floats(-1, -2.25)}
-    assert compared(floats(-1, -2), engines, limit=0.5) == Difference(mean=0.125, largest=0.25)
+    assert compared(floats(-1, -2), engines, limit=0.5) == Canary(mean=0.125, largest=0.25)
 
 
 @pytest.mark.parametrize("bad", [floats(-1, -9), floats(-1, float("nan")), floats(-1, float("-inf")), floats(-1)])

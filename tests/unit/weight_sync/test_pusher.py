@@ -13,7 +13,7 @@ from rltrain.config.weight_sync import WeightSyncConfig
 from rltrain.types.errors import DeadlineExceeded, RunError
 from rltrain.types.model_spec import ModelSpec
 from rltrain.types.sample import Floats, Ids
-from rltrain.types.weights import SyncPlan, SyncReport
+from rltrain.types.weights import Canary, SyncPlan, SyncReport
 from rltrain.weight_sync.checksum import checksum
 from rltrain.weight_sync.pusher import WeightPusher
 from rltrain.weight_sync.sender import BucketSender, placed_tensor, tensor_spec
@@ -115,6 +115,7 @@ class World:
     engines: list[Engine]
     events: list[str]
     config: WeightSyncConfig
+    canaries: list[Canary] = field(default_factory=list[Canary])
 
     def push(self, count: int = 1) -> list[SyncReport]:
         async def run() -> list[SyncReport]:
@@ -125,6 +126,7 @@ class World:
             reports: list[SyncReport] = []
             for version in range(1, count + 1):
                 reports.append(await pusher.push(version=version))
+                self.canaries.append(await pusher.check())
                 for tensor in self.trainer.weights.values():
                     tensor += 1
             return reports
@@ -143,7 +145,7 @@ def test_every_engine_gets_every_sync_under_its_version() -> None:
     world = make_world()
     reports = world.push(3)
     assert [engine.versions for engine in world.engines] == [[1, 2, 3], [1, 2, 3]]
-    assert [report.canary_max for report in reports] == [0.0, 0.0, 0.0]
+    assert world.canaries == [Canary(mean=0.0, largest=0.0)] * 3
     assert reports[0].num_bytes == 3 * 16 * 4
 
 
@@ -217,5 +219,5 @@ def test_the_canary_fits_a_short_context() -> None:
     world = make_world()
     pusher = WeightPusher(world.trainer, world.engines, config=world.config, model=SPEC, context_length=6)
     asyncio.run(pusher.connect())
-    report = asyncio.run(pusher.push(version=1))
-    assert report.canary_max == 0.0
+    asyncio.run(pusher.push(version=1))
+    assert asyncio.run(pusher.check()).largest == 0.0

@@ -102,7 +102,7 @@ def make_layout(rows: PackedRows, *, device: torch.device, kernel: bool) -> Layo
 
 def _rounded(lengths: np.ndarray) -> np.ndarray:
     """Up to an eighth more, so that few different ones remain."""
-    step = 2 ** np.maximum(np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) - 3, 2)
+    step = 2 ** np.maximum(np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) - 3, 0)
     return -(-lengths // step) * step
 
 
