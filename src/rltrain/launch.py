@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from rltrain.cluster.placement import Placement, plan_placement
 from rltrain.cluster.session import Session, ray_session
 from rltrain.cluster.supervision import supervised
 from rltrain.config.algorithm import ReferenceKL
+from rltrain.config.errors import UserError
 from rltrain.config.evaluation import EvalSet
 from rltrain.config.machine import Machine, this_machine
 from rltrain.config.namespace import Args
@@ -73,13 +75,15 @@ class _Sleep:
 def train(args: Args, *, overwrite: bool) -> Path:
     """Runs the whole training and returns its directory.
 
-    Raises UserError before anything is written, RunError when the run fails, KeyboardInterrupt when it is stopped.
+    Raises UserError before the first step, leaving no directory; RunError when the run fails, KeyboardInterrupt when it
+    is stopped.
     """
     prepared = prepare(args)
     machine = this_machine(args.cluster)
     with ExitStack() as stack:
         directory = RunDirectory.create(args, overwrite=overwrite)
         stack.callback(directory.release)
+        stack.push(partial(_discard_refused, directory))
         sinks = open_sinks(args, directory)
         stack.callback(sinks.close)
         display = make_display(num_steps=args.run.steps, name=directory.name)
@@ -90,6 +94,12 @@ def train(args: Args, *, overwrite: bool) -> Path:
         session = stack.enter_context(ray_session(args.cluster, num_gpus=machine.num_gpus))
         asyncio.run(_run(args, prepared, machine, session, Outputs(directory, sinks, display)))
     return directory.path
+
+
+def _discard_refused(directory: RunDirectory, _kind: object, error: BaseException | None, _trace: object) -> None:
+    """Worker processes find some mistakes only when they read the weights or talk to a tracker."""
+    if isinstance(error, UserError):
+        directory.discard()
 
 
 async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:

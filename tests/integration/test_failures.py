@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from tests.integration.runs import gone_within, kill, start, wait_for_step, workers_of
+from tests.integration.runs import ROOT, gone_within, kill, start, train, wait_for_step, workers_of
 
 LIMIT_S = 20
 """The issue's: the rest is gone within it."""
@@ -57,3 +60,14 @@ def test_a_signal_ends_the_run_cleanly_within_seconds(number: signal.Signals, tm
     assert process.returncode == 130, output
     assert "Traceback" not in output
     assert gone_within(workers, 5)
+
+
+def test_weights_that_do_not_fit_are_refused_and_leave_no_directory(tmp_path: Path):
+    model = tmp_path / "model"
+    shutil.copytree(ROOT / "examples" / "tiny-qwen3", model)
+    save_file({"model.norm.weight": torch.ones(128)}, model / "model.safetensors")
+    run = train(tmp_path / "run", f"actor.model.path={model}", "actor.model.init=pretrained")
+    assert run.code == 2, run.output
+    assert "model.embed_tokens.weight" in run.output
+    assert "Traceback" not in run.output
+    assert not run.directory.exists()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rltrain.config.section import Section
+
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
 class ClusterConfig(Section):
@@ -24,7 +27,7 @@ class ClusterConfig(Section):
     """Size of the object store of a cluster that the run starts."""
     dashboard: bool = False
     """Serve Ray's dashboard on loopback (only for a cluster that the run starts)."""
-    env: dict[str, str | None] = {}
+    env: dict[VariableName, VariableValue | None] = {}
     """Environment variables that workers see, besides the few rltrain sets; null passes on the caller's own value."""
     start_timeout_s: float = Field(default=300.0, gt=0)
     """Longest wait for the cluster and for every worker to be ready."""

@@ -11,6 +11,8 @@ from rltrain.config.errors import Problem, UserError
 from rltrain.config.yaml_nodes import MapNode, Node, Place, read_value
 
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+DEEPEST = 50
+"""Levels of an overridden key; every pass over a config calls itself for each."""
 
 
 def override_layer(overrides: Iterable[str]) -> MapNode:
@@ -23,6 +25,9 @@ def override_layer(overrides: Iterable[str]) -> MapNode:
         if not equals or not KEY.fullmatch(key):
             rule = "an override is written key=value, e.g. rollout.temperature=0.8"
             problems.append(Problem(key=key, rule=rule, place=place.where))
+            continue
+        if key.count(".") >= DEEPEST:
+            problems.append(Problem(key=key[:80] + "...", rule="is nested too deeply", place=place.where))
             continue
         try:
             _put(root, key.split("."), read_value(text, key=key, place=place))

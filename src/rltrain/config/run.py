@@ -10,7 +10,7 @@ from rltrain.config.section import Section
 
 
 class RunConfig(Section):
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
     """Name of the run's directory; the config file's stem and the UTC time when left out."""
     directory: Path = Path("runs")
     """Where run directories are made; relative paths count from the config file."""

@@ -18,6 +18,7 @@ from yaml.scanner import Scanner
 from rltrain.config.errors import Problem, UserError
 
 MOST_NODES = 100_000
+LONGEST_INTEGER = 1000  # characters; Python converts no more than 4300 digits
 """Values in one file, aliases counted each time: more is a mistake or an attack."""
 PLAIN = "plain"
 TEXT = "tag:yaml.org,2002:str"
@@ -216,7 +217,7 @@ def scalar(text: str) -> str | int | float | bool | None:
         return None
     if text in BOOLEANS:
         return BOOLEANS[text]
-    if INTEGER.fullmatch(text):
+    if INTEGER.fullmatch(text) and len(text) <= LONGEST_INTEGER:
         return int(text, 0) if text.startswith(("0x", "0o")) else int(text)
     if FLOAT.fullmatch(text):
         return float(text)

@@ -83,6 +83,10 @@ def _jsonl(path: Path) -> Iterator[RawRow]:
 def _object(line: bytes) -> dict[str, Any] | RowError:
     try:
         value: Any = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        if b"\\u" in line:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails where half a surrogate pair stands alone
+    except UnicodeEncodeError:
+        return RowError("holds half a surrogate pair (\\ud800 to \\udfff), which is no text")
     except (ValueError, RecursionError) as error:
         return RowError(f"is no JSON: {error}")
     if not isinstance(value, dict):

@@ -82,6 +82,10 @@ class RunDirectory:
         """Directory for the weights after a step, as Hugging Face's; its parent is made already."""
         return self.path / "hf" / f"step_{step}"
 
+    def discard(self) -> None:
+        """Removes the directory: the run was refused before it did anything, and its name is free again."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def release(self) -> None:
         """Gives up the lock. Ending the process does the same."""
         self._lock.close()

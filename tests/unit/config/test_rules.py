@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltrain.config import rules
+from rltrain.config.errors import UserError
 from rltrain.config.load import load_args
 from rltrain.config.machine import Machine
 
@@ -84,3 +85,9 @@ def test_engines_may_share_a_single_gpu(workspace: Path) -> None:
 def test_threads_mean_nothing_on_gpus(workspace: Path) -> None:
     (problem,) = found(workspace, "cluster.device=cuda", "rollout.threads=2", facts=FOUR_GPUS)
     assert "rollout.threads" in problem
+
+
+@pytest.mark.parametrize("override", [".".join("a" * 2000) + "=1", "run.name=" + "x" * 300, "run.steps=" + "9" * 5000])
+def test_overlong_overrides_are_refused(workspace: Path, override: str) -> None:
+    with pytest.raises(UserError):
+        found(workspace, override)

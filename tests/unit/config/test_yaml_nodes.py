@@ -81,3 +81,8 @@ def test_places_count_lines_and_columns_from_one(tmp_path: Path) -> None:
     (below,) = read_yaml(path).items.values()
     assert plain(below) == {"b": 5}
     assert below.place.where == f"{path}:2:3"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "0x" + "f" * 5000])
+def test_a_number_too_long_to_convert_is_no_integer(text: str) -> None:
+    assert not isinstance(scalar(text), int)

@@ -168,3 +168,11 @@ def test_messages_are_read() -> None:
 def test_prompts_that_are_none_are_refused(prompt: object, rule: str) -> None:
     with pytest.raises(RowError, match=rule):
         parse_row({"prompt": prompt, "label": "b"}, a_format())
+
+
+def test_half_a_surrogate_pair_is_a_bad_row_and_a_whole_pair_is_text(tmp_path: Path) -> None:
+    path = written(tmp_path, b'{"prompt": "\\ud800"}\n{"prompt": "\\ud83d\\ude00"}\n')
+    half, whole = [row.values for row in read_rows(path, where="data")]
+    assert isinstance(half, RowError)
+    assert "surrogate" in str(half)
+    assert whole == {"prompt": "\U0001f600"}
