@@ -12,6 +12,7 @@ from rltrain.telemetry.progress import SampleText
 from rltrain.telemetry.rollout_files import write_rollout
 from rltrain.telemetry.run_directory import RunDirectory
 from rltrain.telemetry.sinks import Sink
+from rltrain.telemetry.step_metrics import rollout_metrics
 from rltrain.types.batch import RolloutBatch
 from rltrain.types.sample import Ids, SampleGroup
 
@@ -51,12 +52,12 @@ class Recorder:
         groups: Sequence[SampleGroup],
         batch: RolloutBatch,
     ) -> None:
-        """A step's samples, its line of metrics and what is shown of both."""
+        """A step's samples, its line of metrics and what is shown of both; the rollout's own metrics are added here."""
         if self._telemetry.rollouts:
             self._save_rollout(step, groups, batch)
-        tokens = metrics.get("tokens/generated", 0.0)
-        throughput = {"throughput/tokens_per_s": tokens / times["time/step_s"]}
-        whole = {**metrics, **times, **throughput, **memory_metrics(self._processes)}
+        sampled = rollout_metrics(groups, version=batch.version)
+        throughput = {"throughput/tokens_per_s": sampled.get("tokens/generated", 0.0) / times["time/step_s"]}
+        whole = {**sampled, **metrics, **times, **throughput, **memory_metrics(self._processes)}
         self._sink.write(step, whole)
         self._display.step(step, whole)
         note = truncation_note(whole, max_tokens=self._max_tokens) if step == 1 else None

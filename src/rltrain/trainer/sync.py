@@ -13,7 +13,6 @@ from rltrain.data.cursor import PromptCursor
 from rltrain.data.plan import make_plan
 from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.spans import StepClock
-from rltrain.telemetry.step_metrics import rollout_metrics
 from rltrain.trainer.batches import build_batch, with_advantages
 from rltrain.trainer.evaluate import Evaluator
 from rltrain.trainer.penalty import kl_penalties
@@ -70,12 +69,11 @@ class SyncTrainer:
             groups = await parts.rollouts.collect(prompts, step=step)
             await self._recorded()
             await parts.engines.sleep()
-        metrics = rollout_metrics(groups, version=self._version)
         batch = build_batch(groups, step=step, version=self._version)
         plan = self._plan(batch)
         batch = await self._scored(batch, plan, groups)
         with clock.span("update"):
-            metrics |= values(await parts.policy.update(batch, plan))
+            metrics = values(await parts.policy.update(batch, plan))
         with clock.span("sync"):
             await self._push()
         if self._eval_due(step):
