@@ -22,7 +22,7 @@ from rltrain.config.algorithm import AlgorithmConfig
 from rltrain.config.model import ModelConfig, OptimizerConfig, RoleConfig
 from rltrain.config.profile import ProfileConfig
 from rltrain.config.weight_sync import WeightSyncConfig
-from rltrain.data.plan import make_plan
+from rltrain.data.plan import SampleSizes, Schedule, make_plan
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
 from rltrain.types.model_spec import ModelSpec
 
@@ -92,11 +92,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
     def work(step: int) -> tuple[RolloutBatch, StepPlan]:
         batch = make_batch(spec, num_samples=count, length=arguments.length, step=step)
-        plan = make_plan(
-            batch.total_lengths_B, batch.loss_mask.sums(), batch.group_B,
-            prompts_per_update=count, ranks=1, tokens_per_micro_batch=arguments.micro,
-        )  # fmt: skip
-        return batch, plan
+        schedule = Schedule(prompts_per_update=count, ranks=1, tokens_per_micro_batch=arguments.micro)
+        return batch, make_plan(SampleSizes.of(batch, share_prompts=True), schedule)
 
     batch, plan = work(1)
     update_s = timed(lambda: worker.update(batch, plan), rounds=5)

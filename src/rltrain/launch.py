@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from rltrain.backends.megatron.setup import TrainSetup, WorkerInfo
 from rltrain.backends.vllm.environment import engine_environment
 from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
-from rltrain.cluster.placement import Placement, plan_placement
+from rltrain.cluster.placement import Demand, plan_placement
 from rltrain.cluster.session import Session, ray_session
 from rltrain.cluster.supervision import supervised
+from rltrain.concurrency import together
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.errors import UserError
 from rltrain.config.evaluation import EvalSet
@@ -24,6 +25,8 @@ from rltrain.config.machine import Machine, this_machine
 from rltrain.config.namespace import Args
 from rltrain.config.reward import RewardConfig
 from rltrain.config.rollout import SamplingConfig
+from rltrain.config.rules import TRAINING_STREAM
+from rltrain.data.plan import Schedule
 from rltrain.rewards.rewarder import Rewarder
 from rltrain.rollout.collector import Draw, RolloutCollector
 from rltrain.rollout.seeds import engine_seed
@@ -69,7 +72,7 @@ class _Sleep:
 
     async def sleep(self) -> None:
         if self.workers.engines_sleep:
-            await asyncio.gather(*(engine.sleep() for engine in self.workers.engines))
+            await together(*(engine.sleep() for engine in self.workers.engines))
 
 
 def train(args: Args, *, overwrite: bool) -> Path:
@@ -90,6 +93,8 @@ def train(args: Args, *, overwrite: bool) -> Path:
         stack.callback(display.close)
         display.start()
         display.note(f"writing to {directory.path}")
+        if directory.replaced is not None:
+            display.note(f"the earlier run is {directory.replaced} until this one has started")
         display.note(f"data: {prepared.train_set.report}")
         session = stack.enter_context(ray_session(args.cluster, num_gpus=machine.num_gpus))
         asyncio.run(_run(args, prepared, machine, session, Outputs(directory, sinks, display)))
@@ -123,8 +128,10 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
             context_length=context_length(args, prepared.spec),
         )
         await weights.connect()
+        outputs.directory.forget_replaced()
         parts = Parts(
             cursor=prepared.cursor,
+            schedule=_schedule(args, prepared),
             rollouts=draws.training(clock),
             engines=_Sleep(workers),
             policy=workers.trainers,
@@ -156,14 +163,15 @@ def _make_workers(
 
     logs = directory.logs
     plan = plan_gpu(args, prepared.spec, machine, max_sequences=max_sequences(args, prepared))
-    placement: Placement = plan_placement(
-        num_trainers=args.actor.parallel.data,
+    demand = Demand(
+        num_trainers=args.actor.parallel.world_size,
+        tensor=args.actor.parallel.tensor,
         num_engines=args.rollout.engines,
-        num_gpus=machine.num_gpus,
-        num_cores=os.cpu_count() or 1,
+        gpus_per_engine=args.rollout.tensor_parallel,
         trainer_threads=args.actor.threads,
         engine_threads=args.rollout.threads,
     )
+    placement = plan_placement(demand, session.nodes(), device=machine.device)
     common = session.worker_environment | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
     engine_setup = _engine_setup(args, prepared, machine, plan)
     train_setup = _train_setup(args, machine, plan, directory.path / "profile")
@@ -187,14 +195,26 @@ async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[st
     timeout_s = args.cluster.start_timeout_s
     ranks: Sequence[WorkerInfo]
     infos: Sequence[EngineInfo]
-    ranks, infos, _ = await asyncio.gather(
+    ranks, infos, _ = await together(
         workers.trainers.join(timeout_s=timeout_s),
-        asyncio.gather(*(engine.start(timeout_s=timeout_s) for engine in workers.engines)),
+        together(*(engine.start(timeout_s=timeout_s) for engine in workers.engines)),
         rewarders.start(),
     )
     trainers = {worker.name: info.pid for worker, info in zip(workers.trainers.workers, ranks, strict=True)}
     engines = {engine.name: info.pid for engine, info in zip(workers.engines, infos, strict=True)}
     return {"driver": os.getpid(), **trainers, **engines}
+
+
+def _schedule(args: Args, prepared: Prepared) -> Schedule:
+    actor = args.actor
+    return Schedule(
+        prompts_per_update=args.algorithm.prompts_per_update or args.rollout.prompts_per_step,
+        ranks=actor.parallel.data,
+        tokens_per_micro_batch=actor.tokens_per_micro_batch,
+        multiple_of=actor.parallel.micro_batch_multiple,
+        balance=actor.micro_batches,
+        row_cost=6.0 * prepared.spec.hidden_size,
+    )
 
 
 def _train_setup(args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path) -> TrainSetup:
@@ -268,10 +288,10 @@ class _Rewarders:
         return {self.training, *self.evaluation.values()}
 
     async def start(self) -> None:
-        await asyncio.gather(*(rewarder.start() for rewarder in self._all()))
+        await together(*(rewarder.start() for rewarder in self._all()))
 
     async def close(self) -> None:
-        await asyncio.gather(*(rewarder.close() for rewarder in self._all()))
+        await together(*(rewarder.close() for rewarder in self._all()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +306,7 @@ class _Draws:
     def training(self, clock: StepClock) -> RolloutCollector:
         args = self.args
         draw = self._draw(
-            "train",
+            TRAINING_STREAM,
             args.rollout,
             samples_per_prompt=args.rollout.samples_per_prompt,
             max_failed_share=args.reward.max_failed_share,

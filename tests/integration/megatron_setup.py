@@ -15,9 +15,16 @@ import torch
 
 from rltrain.backends.megatron.setup import TrainSetup
 from rltrain.config.algorithm import AlgorithmConfig
-from rltrain.config.model import MegatronOverrides, ModelConfig, OptimizerConfig, RoleConfig
+from rltrain.config.model import (
+    MegatronOverrides,
+    ModelConfig,
+    NoRecompute,
+    OptimizerConfig,
+    ParallelConfig,
+    RoleConfig,
+)
 from rltrain.config.weight_sync import WeightSyncConfig
-from rltrain.data.plan import make_plan
+from rltrain.data.plan import SampleSizes, Schedule, make_plan
 from rltrain.types.batch import OptimizerStep, Ragged, RolloutBatch, StepPlan
 
 VOCABULARY = 96
@@ -53,8 +60,10 @@ def train_setup(path: Path, **changes: Any) -> TrainSetup:
     names = [name for name in changes if name in OptimizerConfig.model_fields]
     optimizer = OptimizerConfig(**({"learning_rate": 1e-2} | {name: changes.pop(name) for name in names}))
     megatron = MegatronOverrides(**changes.pop("megatron", {}))
+    parallel = ParallelConfig(**changes.pop("parallel", {}))
+    role_changes = {"recompute": changes.pop("recompute", NoRecompute())} | changes.pop("role_changes", {})
     fields: dict[str, Any] = {
-        "role": RoleConfig(model=model, optimizer=optimizer, megatron=megatron),
+        "role": RoleConfig(model=model, parallel=parallel, optimizer=optimizer, megatron=megatron, **role_changes),
         "algorithm": AlgorithmConfig(),
         "weight_sync": WeightSyncConfig(),
         "temperature": 1.0,
@@ -99,11 +108,11 @@ def make_batch(num_samples: int = 16, *, seed: int = 0) -> RolloutBatch:
     )
 
 
-def plan_of(batch: RolloutBatch, *, cap: int, ranks: int = 1, per: int = 4) -> StepPlan:
-    return make_plan(
-        batch.total_lengths_B, batch.loss_mask.sums(), batch.group_B,
-        prompts_per_update=per, ranks=ranks, tokens_per_micro_batch=cap,
-    )  # fmt: skip
+def plan_of(
+    batch: RolloutBatch, *, cap: int, ranks: int = 1, per: int = 4, share_prompts: bool = True, **more: Any
+) -> StepPlan:
+    schedule = Schedule(prompts_per_update=per, ranks=ranks, tokens_per_micro_batch=cap, **more)
+    return make_plan(SampleSizes.of(batch, share_prompts=share_prompts), schedule)
 
 
 def plan_by_count(batch: RolloutBatch, count: int, *, ranks: int = 1) -> StepPlan:
@@ -146,14 +155,10 @@ def weights(worker: Any) -> dict[str, torch.Tensor]:
 
 def gradients(worker: Any) -> dict[str, torch.Tensor]:
     """Those of the last update, by Hugging Face names; as they were before clipping only where nothing clips."""
-    from rltrain.backends.megatron.convert.tensors import hf_names, split
+    from rltrain.backends.megatron.convert.gather import hf_tensors
 
-    found: dict[str, torch.Tensor] = {}
-    for name, parameter in worker._parts.model.named_parameters():
-        names = hf_names(name, worker._spec)
-        parts = split(parameter.main_grad, len(names), worker._spec)
-        found |= {name: part.clone() for name, part in zip(names, parts, strict=True)}
-    return found
+    found = hf_tensors(worker._parts.chunks, worker._spec, value=lambda parameter: parameter.main_grad)
+    return {name: gradient.clone() for name, gradient in found}
 
 
 def train(rank: int, ranks: int, port: int, setup: TrainSetup, calls: Sequence[Call]) -> list[Any]:
@@ -179,13 +184,16 @@ class RankProcesses:
         for process in self._processes:
             process.start()
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """`function(rank, ranks, port, *arguments)` on every rank; the results by rank. Raises what a rank raised."""
-        port = free_port()
-        for rank, pipe in enumerate(self._pipes):
-            pipe.send((function, (rank, len(self._pipes), port, *arguments)))
+    def run(self, function: Callable[..., Any], *arguments: Any, ranks: int | None = None) -> list[Any]:
+        """`function(rank, ranks, port, *arguments)` on the first `ranks` or all; the results by rank.
+
+        Raises what a rank raised.
+        """
+        port, pipes = free_port(), self._pipes[:ranks]
+        for rank, pipe in enumerate(pipes):
+            pipe.send((function, (rank, len(pipes), port, *arguments)))
         results: list[Any] = []
-        for pipe in self._pipes:
+        for pipe in pipes:
             assert pipe.poll(RANK_TIMEOUT_S), f"a rank gave no result within {RANK_TIMEOUT_S} s"
             results.append(pipe.recv())
         for result in results:

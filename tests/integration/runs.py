@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
-COMMAND = [sys.executable, "-c", "from rltrain.cli.app import main; main()", "train"]
+PROGRAM = (sys.executable, "-c", "from rltrain.cli.app import main; main()")
 TOKEN = b"RLTRAIN_RUN_TOKEN="
 
 
@@ -29,8 +30,15 @@ class Finished:
         return read_metrics(self.directory)
 
 
-def command(directory: Path, *overrides: str, config: Path = QUICKSTART) -> list[str]:
-    return [*COMMAND, str(config), f"run.directory={directory.parent}", f"run.name={directory.name}", *overrides]
+def command(directory: Path, *overrides: str, config: Path = QUICKSTART, program: Sequence[str] = PROGRAM) -> list[str]:
+    return [
+        *program,
+        "train",
+        str(config),
+        f"run.directory={directory.parent}",
+        f"run.name={directory.name}",
+        *overrides,
+    ]
 
 
 def train(
@@ -48,9 +56,15 @@ def train(
     return Finished(done.returncode, done.stdout, directory)
 
 
-def start(directory: Path, *overrides: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    directory: Path,
+    *overrides: str,
+    environment: dict[str, str] | None = None,
+    config: Path = QUICKSTART,
+    program: Sequence[str] = PROGRAM,
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command(directory, *overrides),
+        command(directory, *overrides, config=config, program=program),
         env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,16 +50,36 @@ def test_kill_9_of_the_driver_leaves_no_process(tmp_path: Path):
     assert gone_within(workers, LIMIT_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_cleanly_within_seconds(number: signal.Signals, tmp_path: Path):
-    directory = tmp_path / "run"
-    process = start(directory, "run.steps=10000")
-    wait_for_step(directory, 1, process)
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        ("rltrain.cluster.group:EngineHandle.generate", signal.SIGINT),
+        ("rltrain.rewards.pool:Pool.run", signal.SIGTERM),
+        ("rltrain.cluster.group:TrainerGroup.update", signal.SIGINT),
+        ("rltrain.cluster.group:EngineHandle.load_bucket", signal.SIGTERM),  # the weight sync
+        ("rltrain.cluster.group:EngineHandle.score", signal.SIGINT),  # the canary
+    ],
+)
+def test_a_signal_in_any_stage_ends_the_run_cleanly_within_seconds(stage: str, number: signal.Signals, tmp_path: Path):
+    (tmp_path / "worker.py").write_text("def reward(response, label):\n    return 0.0\n")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"base: {ROOT / 'configs' / 'quickstart.yaml'}\n")
+    go = tmp_path / "go"
+    process = start(
+        tmp_path / "run",
+        "run.steps=10000",
+        "reward.parts.other={kind: custom, function: 'worker:reward'}",
+        config=config,
+        program=[sys.executable, str(Path(__file__).with_name("signalled_run.py")), stage, str(int(number)), str(go)],
+    )
+    wait_for_step(tmp_path / "run", 1, process)
     workers = list(workers_of(process.pid))
-    kill(process.pid, number)
+    go.touch()
     output, _ = process.communicate(timeout=15)
     assert process.returncode == 130, output
+    assert output.count("interrupted") == 1, output
     assert "Traceback" not in output
+    assert "never retrieved" not in output
     assert gone_within(workers, 5)
 
 

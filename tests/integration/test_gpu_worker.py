@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from rltrain.backends.megatron.setup import TrainSetup
 from rltrain.config.algorithm import AlgorithmConfig
 from rltrain.config.model import ModelConfig, OptimizerConfig, RoleConfig
 from rltrain.config.weight_sync import WeightSyncConfig
-from rltrain.types.batch import PackedRows
+from rltrain.types.batch import Ragged, RolloutBatch
 
 pytestmark = pytest.mark.gpu
 
@@ -68,30 +67,32 @@ def sequences(seed: int) -> list[np.ndarray]:
     return [drawn.integers(0, VOCABULARY, length).astype(np.int32) for length in LENGTHS]
 
 
-def packed(found: list[np.ndarray]) -> PackedRows:
-    """Every token but a sequence's first is scored."""
-    ends = np.cumsum([0, *(len(ids) for ids in found)])
-    rows = [np.arange(start, end - 1) for start, end in pairwise(ends)]
-    return PackedRows(
-        tokens_T=np.concatenate(found),
-        positions_T=np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in found]),
-        rows_E=np.arange(ends[-1]),
-        cu_seqlens=ends.astype(np.int32),
-        row_P=np.concatenate(rows),
-        target_P=np.concatenate([ids[1:] for ids in found]).astype(np.int64),
-        sample_P=np.concatenate([np.full(len(row), number) for number, row in enumerate(rows)]),
-        t_P=np.concatenate([np.arange(len(row)) for row in rows]),
-    )
+def scores(worker: Any, found: list[np.ndarray]) -> np.ndarray:
+    """Log-probs of every token but each sequence's first, all of them packed into one micro-batch."""
+    from rltrain.backends.megatron.micro_batch import MicroBatch
+    from rltrain.backends.megatron.passes import logprobs
+
+    def column(rows: list[np.ndarray], dtype: type) -> Ragged[Any]:
+        return Ragged.of([row.astype(dtype) for row in rows], dtype)
+
+    responses = [ids[1:] for ids in found]
+    zeros = column([0 * ids for ids in responses], np.float32)
+    batch = RolloutBatch(
+        step=0, version=0, prompt_ids=column([ids[:1] for ids in found], np.int32),
+        response_ids=column(responses, np.int32), loss_mask=column(responses, np.bool_), rollout_logprobs=zeros,
+        advantages=zeros, group_B=np.arange(len(found), dtype=np.int32),
+    )  # fmt: skip
+    return logprobs(worker._parts, [MicroBatch(batch, range(len(found)), worker._parts)], temperature=1.0)[0]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.05)])
 def test_lgp_06_packed_log_probs_are_those_of_each_sequence_alone(model: Any, dtype: str, tolerance: float) -> None:
     first, second = sequences(0), sequences(1)
     with cuda_worker(model.path, dtype) as worker:
-        together = worker._score(packed(first), temperature=1.0)
-        alone = np.concatenate([worker._score(packed([ids]), temperature=1.0) for ids in first])
+        together = scores(worker, first)
+        alone = np.concatenate([scores(worker, [ids]) for ids in first])
         assert np.abs(together - alone).max() < tolerance
-        others = worker._score(packed([second[0], *first[1:]]), temperature=1.0)
+        others = scores(worker, [second[0], *first[1:]])
         assert np.array_equal(others[LENGTHS[0] - 1 :], together[LENGTHS[0] - 1 :])
         assert not np.array_equal(others[: LENGTHS[0] - 1], together[: LENGTHS[0] - 1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,18 @@ import pytest
 import torch
 
 import tests.integration.megatron_setup as given
-from rltrain.data.packing import pack
-from rltrain.types.batch import PackedRows
+from rltrain.types.batch import RolloutBatch
 
 
-def logits(worker: Any, rows: PackedRows) -> torch.Tensor:
-    """Of every entry of the sequences, [E, vocabulary]."""
-    from rltrain.backends.megatron.model import hidden_states
+def logits(worker: Any, batch: RolloutBatch, numbers: Sequence[int]) -> torch.Tensor:
+    """Of every entry of the samples' sequences, [E, vocabulary]."""
+    from rltrain.backends.megatron.micro_batch import MicroBatch
+    from rltrain.backends.megatron.passes import collected
 
-    parts = worker._parts
-    with torch.no_grad():
-        hidden = hidden_states(parts.model, rows, device=parts.device, dtype=parts.dtype)
-        return (hidden @ parts.model.head_weight.t())[rows.rows_E]
+    def end(hidden: torch.Tensor, micro_batch: MicroBatch) -> torch.Tensor:
+        return (hidden @ worker._parts.head().t())[micro_batch.rows.rows_E]
+
+    return collected(worker._parts, [MicroBatch(batch, numbers, worker._parts)], end)[0]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -31,8 +32,8 @@ def test_lgp_06_logits_are_those_of_transformers_packed_and_alone(tmp_path: Path
     model = given.save_model(tmp_path, family, tied=tied)
     batch = given.make_batch()
     with given.worker(tmp_path) as worker:
-        packed = logits(worker, pack(batch, range(len(batch))))
-        alone = torch.cat([logits(worker, pack(batch, [number])) for number in range(len(batch))])
+        packed = logits(worker, batch, range(len(batch)))
+        alone = torch.cat([logits(worker, batch, [number]) for number in range(len(batch))])
     with torch.no_grad():
         fed = [np.append(batch.prompt_ids[n], batch.response_ids[n][:-1]) for n in range(len(batch))]
         expected = torch.cat([model(torch.from_numpy(ids).long()[None]).logits[0] for ids in fed])

@@ -15,8 +15,6 @@ import tests.integration.megatron_setup as given
 from rltrain.types.batch import Ragged
 from rltrain.types.metrics import merged
 
-SHARDED = {"optimizer": {"use_distributed_optimizer": True}}
-
 
 @pytest.fixture(scope="module")
 def processes() -> Generator[given.RankProcesses]:
@@ -40,7 +38,7 @@ def different(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor])
 def test_adv_12_two_ranks_take_the_step_of_one(processes: given.RankProcesses, qwen3: Path) -> None:
     """Each gradient relative to its norm, and the metrics; tolerance 1e-5, fp32 sums in another order."""
     batch = given.make_batch()
-    setup = given.train_setup(qwen3, learning_rate=0.0, clip_grad=None)
+    setup = given.train_setup(qwen3, learning_rate=0.0, clip_grad=None, parallel={"data": 2})
     with given.worker(qwen3, learning_rate=0.0, clip_grad=None) as worker:
         expected = worker.update(batch, given.plan_by_count(batch, len(batch)))
         target = given.gradients(worker)
@@ -66,7 +64,8 @@ def test_the_distributed_optimizer_takes_the_steps_of_the_other(processes: given
     plan = given.plan_of(batch, cap=100, ranks=2)
     calls: list[given.Call] = [*[("update", batch, plan)] * 3, (given.weights,), (is_sharded,)]
     one, two = (
-        processes.run(given.train, given.train_setup(qwen3, megatron=megatron), calls) for megatron in ({}, SHARDED)
+        processes.run(given.train, given.train_setup(qwen3, parallel={"data": 2, "shard_optimizer": sharded}), calls)
+        for sharded in (False, True)
     )
     assert (one[0][-1], two[0][-1]) == (False, True)
     assert different(two[0][-2], two[1][-2]) == []
@@ -78,7 +77,7 @@ def is_sharded(worker: Any) -> bool:
     """Whether this rank has moments of a part of the model alone."""
     states = [state for one in worker._parts.optimizer.chained_optimizers for state in one.optimizer.state.values()]
     held = sum(state["exp_avg"].numel() for state in states)
-    return held < 0.75 * sum(parameter.numel() for parameter in worker._parts.model.parameters())
+    return held < 0.75 * sum(parameter.numel() for parameter in worker._parts.chunks[0].parameters())
 
 
 def test_random_weights_are_the_same_for_one_rank_and_two(processes: given.RankProcesses, qwen3: Path) -> None:

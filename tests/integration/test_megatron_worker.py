@@ -189,7 +189,7 @@ def test_bfloat16_trains_on_fp32_masters(make_worker: Make, qwen3: Path) -> None
     groups = worker._parts.optimizer.param_groups
     assert all(parameter.dtype == torch.float32 for group in groups for parameter in group["params"])
     assert {tensor.dtype for tensor in before.values()} == {torch.bfloat16}
-    norms = worker._parts.model.decoder.final_layernorm.weight
+    norms = worker._parts.chunks[0].decoder.final_layernorm.weight
     masters = [p for group in groups for p in group["params"] if p.shape == norms.shape]
     assert any(not torch.equal(master, master.bfloat16().float()) for master in masters)
 

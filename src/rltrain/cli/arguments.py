@@ -10,5 +10,5 @@ import typer
 ConfigFile: TypeAlias = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file.", show_default=False)]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, e.g. rollout.temperature=0.8.", show_default=False),
+    typer.Argument(metavar="KEY=VALUE", help="Overrides, e.g. rollout.temperature=0.8.", show_default=False),
 ]

@@ -10,10 +10,13 @@ from rltrain.config import rules
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.errors import Problem, UserError
 from rltrain.config.files import check_files
-from rltrain.config.load import load
+from rltrain.config.load import Loaded, load
 from rltrain.config.machine import Machine, this_machine, visible_gpus
 from rltrain.config.namespace import Args
+from rltrain.config.outputs import WandbConfig
+from rltrain.telemetry.wandb_check import check_wandb
 from rltrain.trainer.gpu_memory import memory_problems
+from rltrain.trainer.host_needs import disk_problems, host_memory_problems
 from rltrain.types.model_spec import ModelSpec
 
 SAME = (
@@ -31,9 +34,17 @@ SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    args: Args
+    loaded: Loaded
     spec: ModelSpec
     machine: Machine
+
+    @property
+    def args(self) -> Args:
+        return self.loaded.args
+
+    def located(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Problems found later, with the places of their keys."""
+        return self.loaded.located(problems)
 
 
 def check(path: Path, overrides: Sequence[str]) -> Checked:
@@ -48,12 +59,22 @@ def check(path: Path, overrides: Sequence[str]) -> Checked:
         reference = _spec(kl.reference, "algorithm.kl.reference", problems)
         problems += _differences(spec, reference)
     problems += check_files(config)
+    problems += _tracker(config.telemetry.wandb)
     problems += rules.check(config, rules.Facts(machine=machine, visible_gpus=visible_gpus(), model=spec))
     if spec is not None and not problems:
         problems += memory_problems(loaded.args, spec, machine)
+        problems += [*host_memory_problems(loaded.args, spec, machine), *disk_problems(loaded.args, spec)]
     if problems or spec is None:
         raise UserError(loaded.located(problems))
-    return Checked(loaded.args, spec, machine)
+    return Checked(loaded, spec, machine)
+
+
+def _tracker(config: WandbConfig | None) -> Sequence[Problem]:
+    try:
+        check_wandb(config)
+    except UserError as error:
+        return error.problems
+    return ()
 
 
 def _spec(path: Path, key: str, problems: list[Problem]) -> ModelSpec | None:
@@ -61,7 +82,7 @@ def _spec(path: Path, key: str, problems: list[Problem]) -> ModelSpec | None:
         return ModelSpec.read(path)
     except UserError as error:
         problems += [replace(problem, key=key) for problem in error.problems]
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         problems.append(Problem(key=key, rule=f"config.json holds what no model has: {error}", value=str(path)))
     return None
 

@@ -40,5 +40,6 @@ def _say(text: str) -> None:
 
     from rltrain.config.redact import scrubbed, secret_values
 
-    line = " ".join(text.splitlines())
-    typer.echo(scrubbed(line, secrets=secret_values(os.environ)), err=True)
+    line = scrubbed(" ".join(text.splitlines()), secrets=secret_values(os.environ))
+    # Values and rows come from anywhere; what isn't printable could steer the terminal.
+    typer.echo("".join(char if char.isprintable() else ascii(char)[1:-1] for char in line), err=True)

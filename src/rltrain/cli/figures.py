@@ -7,6 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rltrain.cli.probe import Probe
+from rltrain.config.errors import UserError
+from rltrain.config.namespace import Args
+from rltrain.telemetry.run_directory import check_name
 from rltrain.trainer.estimate import Estimate
 from rltrain.trainer.gpu_memory import GpuPlan
 
@@ -47,7 +50,7 @@ def print_gpu_plan(plan: GpuPlan, *, console: Console) -> None:
 
 
 def print_probe(found: Probe, *, console: Console) -> None:
-    rows = {f"first rows of {key}": str(one.report) for key, one in found.sets.items()}
+    rows = {f"rows of {key}": str(report) for key, report in found.reports.items()}
     rows["first prompt"] = repr(found.text)
     rows["its tokens"] = str(len(found.prompt.token_ids))
     rows["its label"] = "none" if found.prompt.label is None else repr(found.prompt.label)
@@ -56,6 +59,16 @@ def print_probe(found: Probe, *, console: Console) -> None:
             f"{trial.result.reward:g}" if trial.result.reward is not None else "none"
         )
     _print(rows, console=console)
+
+
+def print_run_directory(args: Args, *, console: Console) -> None:
+    """Where the run will be, and whether its name is taken: then `train` refuses, but the config is as good as ever."""
+    text = str(args.run.directory / (args.run.name or "<config>-<UTC time>"))
+    try:
+        check_name(args, overwrite=False)
+    except UserError as error:
+        text = f"{error.problems[0].rule} ({error.problems[0].hint})"
+    _print({"run": text}, console=console)
 
 
 def size(number: int) -> str:

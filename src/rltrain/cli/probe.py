@@ -1,22 +1,21 @@
-"""A try of the data and the rewards on a few rows, as a run would use them."""
+"""The data and the rewards as a run would use them: every set is read, two responses are scored."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rltrain.cli.checking import Checked
 from rltrain.config.errors import Problem, UserError
 from rltrain.config.reward import RewardConfig
-from rltrain.data.prompts import PromptSet, load_prompt_set
+from rltrain.data.prompts import LoadReport
 from rltrain.data.tokenizer import Tokenizer
 from rltrain.rewards.rewarder import Responses, Rewarder, Scored
+from rltrain.trainer.preparation import prepare
 from rltrain.types.sample import Prompt, Status
-
-ROWS = 8
-"""Rows that are read of each set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +28,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    sets: Mapping[str, PromptSet]
-    """The first rows, by key: `data`, `eval.sets.<name>`."""
+    reports: Mapping[str, LoadReport]
+    """By key: `data`, `eval.sets.<name>`."""
     prompt: Prompt
     text: str
     """The first training prompt's tokens as text, special tokens included."""
@@ -38,57 +37,74 @@ class Probe:
 
 
 def probe(checked: Checked) -> Probe:
-    """Raises UserError with the problems of all sets, or where a reward can't be computed."""
+    """Raises UserError with the problems of all sets, or of all rewards that can't be computed."""
+    try:
+        return _probe(checked)
+    except UserError as error:
+        raise UserError(checked.located(error.problems)) from error
+
+
+def _probe(checked: Checked) -> Probe:
     args = checked.args
-    tokenizer = _tokenizer(args.actor.model.path)
-    formats = {"data": args.data} | {
-        f"eval.sets.{name}": one for name, one in (args.eval.sets if args.eval else {}).items()
-    }
-    sets: dict[str, PromptSet] = {}
+    prepared = prepare(args)
+    prompts, tokenizer = prepared.train_set.prompts, prepared.tokenizer
+    tried = {"reward": (args.reward, prompts)}
+    for name, one in (args.eval.sets if args.eval else {}).items():
+        if one.reward is not None:
+            tried[f"eval.sets.{name}.reward"] = (one.reward, prepared.eval_prompts[name])
+    trials: dict[str, list[Trial]] = {}
     problems: list[Problem] = []
-    if tokenizer.vocab_size > checked.spec.vocab_size:
-        rule = f"its tokenizer has {tokenizer.vocab_size} ids, more than config.json's vocab_size "
-        rule += f"({checked.spec.vocab_size})"
-        problems.append(Problem(key="actor.model.path", rule=rule, value=str(args.actor.model.path)))
-    for key, one in formats.items():
+    for key, (config, asked) in tried.items():
         try:
-            sets[key] = load_prompt_set(one, tokenizer, where=key, limit=ROWS)
+            with _unlogged():
+                trials[key] = asyncio.run(_score(checked, config, asked, tokenizer=tokenizer, key=key))
         except UserError as error:
             problems += error.problems
     if problems:
         raise UserError(problems)
-    prompts = sets["data"].prompts
-    trials = asyncio.run(_score(checked, args.reward, prompts, tokenizer=tokenizer))
-    for name, one in (args.eval.sets if args.eval else {}).items():
-        if one.reward is not None:
-            asyncio.run(_score(checked, one.reward, sets[f"eval.sets.{name}"].prompts, tokenizer=tokenizer))
+    evaluations = {f"eval.sets.{name}": one.report for name, one in prepared.eval_sets.items()}
     text = tokenizer.decode(prompts[0].token_ids, keep_special=True)
-    return Probe(sets=sets, prompt=prompts[0], text=text, trials=trials)
+    reports = {"data": prepared.train_set.report, **evaluations}
+    return Probe(reports=reports, prompt=prompts[0], text=text, trials=trials["reward"])
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+@contextmanager
+def _unlogged() -> Generator[None]:
+    """A run logs each failed sample; here they become problems."""
+    logger, handler = logging.getLogger("rltrain.rewards"), logging.NullHandler()
+    before, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
     try:
-        return Tokenizer.load(path)
-    except UserError as error:
-        raise UserError([replace(problem, key="actor.model.path") for problem in error.problems]) from error
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
 
 
 async def _score(
-    checked: Checked, config: RewardConfig, prompts: Sequence[Prompt], *, tokenizer: Tokenizer
+    checked: Checked, config: RewardConfig, prompts: Sequence[Prompt], *, tokenizer: Tokenizer, key: str
 ) -> list[Trial]:
     """The label as the response to one prompt, nothing at all as the response to the next."""
     responses = [prompts[0].label or "", ""]
-    rewarder = Rewarder(config, decode=tokenizer.decode, search_path=checked.args.config_path.parent)
+    one_worker = config.model_copy(update={"workers": 1})  # enough for two responses
+    rewarder = Rewarder(one_worker, decode=tokenizer.decode, search_path=checked.args.config_path.parent)
     try:
         await rewarder.start()
-        asked = [
+        tried = [
             Responses(name=prompt.id, prompt=prompt, texts=(text,), indices=(0,))
             for prompt, text in zip([prompts[0], prompts[-1]], responses, strict=True)
         ]
-        scored = [results[0] for results in await rewarder.score_texts(asked)]
+        scored = [results[0] for results in await rewarder.score_texts(tried)]
+    except UserError as error:  # a function that can't be loaded
+        moved = [replace(problem, key=f"{key}{problem.key.removeprefix('reward')}") for problem in error.problems]
+        raise UserError(moved) from error
     finally:
         await rewarder.close()
-    failed = [result.detail for result in scored if result.status is not Status.OK]
-    if failed:
-        raise UserError([Problem(key="reward.parts", rule=detail) for detail in dict.fromkeys(failed)])
+    problems = {
+        (result.part, result.reason): Problem(key=f"{key}.parts.{result.part}", rule=f"{asked.name}: {result.reason}")
+        for asked, result in reversed(list(zip(tried, scored, strict=True)))
+        if result.status is not Status.OK
+    }
+    if problems:
+        raise UserError(list(problems.values()))
     return [Trial(response=text, result=result) for text, result in zip(responses, scored, strict=True)]

@@ -14,7 +14,10 @@ def train(
     config: ConfigFile,
     overrides: Overrides = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Remove the run's directory first where it exists.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace an earlier run of this name; it is removed once the new one has started."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
 ) -> None:
@@ -25,7 +28,9 @@ def train(
         checked = check(config, overrides or [])
         if dry_run:
             from rltrain.cli.probe import probe
+            from rltrain.telemetry.run_directory import check_name
 
+            check_name(checked.args, overwrite=overwrite)
             probe(checked)
             typer.echo("the config is valid; nothing was started")
             return

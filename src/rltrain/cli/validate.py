@@ -12,7 +12,7 @@ def validate(config: ConfigFile, overrides: Overrides = None) -> None:
         from rich.console import Console
 
         from rltrain.cli.checking import check
-        from rltrain.cli.figures import print_estimate, print_gpu_plan, print_probe
+        from rltrain.cli.figures import print_estimate, print_gpu_plan, print_probe, print_run_directory
         from rltrain.cli.probe import probe
         from rltrain.trainer.estimate import estimate
         from rltrain.trainer.gpu_memory import plan_gpu
@@ -25,3 +25,4 @@ def validate(config: ConfigFile, overrides: Overrides = None) -> None:
         if plan is not None:
             print_gpu_plan(plan, console=console)
         print_probe(found, console=console)
+        print_run_directory(checked.args, console=console)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import ray.exceptions
 
+from rltrain.concurrency import together
 from rltrain.config.errors import UserError
 from rltrain.types.errors import DeadlineExceeded, RunError, WorkerDied
 
@@ -22,16 +23,9 @@ async def within(seconds: float, awaitable: Awaitable[T], *, what: str) -> T:
         raise DeadlineExceeded(f"waited {seconds:g} s for {what}, in vain") from None
 
 
-async def all_of(references: Sequence[Any], *, names: Sequence[str], logs: str) -> list[Any]:
-    """Every worker's result in order; the first failure is raised at once, without waiting for the others."""
-    tasks = [
-        asyncio.ensure_future(_named(reference, name, logs)) for reference, name in zip(references, names, strict=True)
-    ]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
+async def all_of(references: Sequence[Any], *, names: Sequence[str], logs: str) -> tuple[Any, ...]:
+    """Every worker's result in order; the first failure is raised without waiting for what the others compute."""
+    return await together(*(_named(reference, name, logs) for reference, name in zip(references, names, strict=True)))
 
 
 async def one(reference: Any, *, name: str, logs: str) -> Any:

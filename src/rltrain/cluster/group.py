@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import ray
 from rltrain.cluster.calls import all_of, one, within
 from rltrain.cluster.hosts import EngineHost, TrainerHost
 from rltrain.cluster.placement import WorkerShare, actor_options
+from rltrain.concurrency import together
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
 from rltrain.types.generation import GenerateRequest, GenerateResult
 from rltrain.types.metrics import Metrics, merged
@@ -72,12 +72,12 @@ class TrainerGroup:
     def first(self) -> Worker:
         return self.workers[0]
 
-    async def join(self, *, timeout_s: float) -> list[Any]:
+    async def join(self, *, timeout_s: float) -> tuple[Any, ...]:
         """Brings the ranks' process group up and loads the model on each."""
         names = ", ".join(worker.name for worker in self.workers)
         return await within(timeout_s, self._join(), what=f"{names} to load the model")
 
-    async def _join(self) -> list[Any]:
+    async def _join(self) -> tuple[Any, ...]:
         host, port = await self.first.ask("address")
         world = len(self.workers)
         calls = [
@@ -88,10 +88,10 @@ class TrainerGroup:
         await self._all([worker.handle.settle.remote() for worker in self.workers])
         return joined
 
-    async def call_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+    async def call_all(self, method: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return await self._all([worker.handle.call.remote(method, *args, **kwargs) for worker in self.workers])
 
-    async def _all(self, references: Sequence[Any]) -> list[Any]:
+    async def _all(self, references: Sequence[Any]) -> tuple[Any, ...]:
         return await all_of(references, names=[worker.name for worker in self.workers], logs=self._logs)
 
     async def logprobs(self, batch: RolloutBatch, plan: StepPlan, *, model: str) -> Ragged[np.float32]:
@@ -113,17 +113,17 @@ class TrainerGroup:
         return ray.put(batch) if len(self.workers) > 1 else batch
 
     async def offer_weights(self) -> WeightsOffer:
-        return await self.first.call("offer_weights")
+        return (await self.call_all("offer_weights"))[0]
 
     async def write_bucket(self, index: int, *, verify: bool) -> int | None:
-        return await self.first.call("write_bucket", index, verify=verify)
+        return (await self.call_all("write_bucket", index, verify=verify))[0]
 
     async def score(self, token_ids: Ids) -> Floats:
-        return await self.first.call("score", token_ids)
+        return next(found for found in await self.call_all("score", token_ids) if found is not None)
 
     async def lifelines(self) -> None:
         """Never returns; raises WorkerDied when a rank died."""
-        await asyncio.gather(*(worker.ask("lifeline", concurrency_group="lifeline") for worker in self.workers))
+        await together(*(worker.ask("lifeline", concurrency_group="lifeline") for worker in self.workers))
 
 
 class EngineHandle:

@@ -7,12 +7,14 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rltrain.cluster import environment
+from rltrain.cluster.placement import Node
 from rltrain.cluster.reaper import Reaper
 from rltrain.config.cluster import ClusterConfig
 from rltrain.config.errors import UserError
@@ -24,6 +26,12 @@ class Session:
 
     worker_environment: dict[str, str]
     """What every worker of this run gets, besides its role's own variables."""
+
+    def nodes(self) -> list[Node]:
+        """The cluster's machines, as far as they are alive."""
+        import ray
+
+        return [_node(found) for found in ray.nodes() if found["Alive"]]
 
 
 @contextmanager
@@ -47,6 +55,11 @@ def ray_session(config: ClusterConfig, *, num_gpus: int) -> Generator[Session]:
         ray.shutdown()
         reaper.finish()
         shutil.rmtree(temporary_directory, ignore_errors=True)
+
+
+def _node(found: Mapping[str, Any]) -> Node:
+    resources = found["Resources"]
+    return Node(found["NodeID"], int(resources.get("GPU", 0)), int(resources.get("CPU", 0)))
 
 
 def _start(config: ClusterConfig, *, num_gpus: int, temporary_directory: Path) -> None:

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
+from rltrain.concurrency import ended
+
 T = TypeVar("T")
 
 INTERRUPTED = 130
@@ -27,16 +29,12 @@ async def supervised(main: Awaitable[T], lifelines: Sequence[Awaitable[None]]) -
             if watcher.done() and not watcher.cancelled():
                 watcher.result()
         return await task
-    except asyncio.CancelledError:
-        if interrupted.is_set():
+    except BaseException:
+        if interrupted.is_set():  # whatever else broke on the way out
             raise KeyboardInterrupt from None
         raise
     finally:
-        # The outcome is known; what calls that were cancelled on the way still have to say is no news.
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        for other in (task, *watchers):
-            other.cancel()
-        await asyncio.gather(task, *watchers, return_exceptions=True)
+        await ended(task, *watchers)
         _restore_signals()
 
 

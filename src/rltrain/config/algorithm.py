@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rltrain.config.rollout import MOST_SAMPLES_PER_STEP
 from rltrain.config.section import Section
 
 
@@ -32,9 +33,9 @@ class ClipLoss(Section):
     al. 2025)."""
 
     kind: Literal["clip"] = "clip"
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_low: float = Field(default=0.2, ge=1e-6, lt=1)
     """The ratio's lower bound is 1 - clip_low."""
-    clip_high: float = Field(default=0.28, gt=0)
+    clip_high: float = Field(default=0.28, ge=1e-6, le=1e6)
     """The ratio's upper bound is 1 + clip_high."""
 
 
@@ -47,7 +48,7 @@ class ReferenceKL(Section):
 
     kind: Literal["k1", "k2", "k3"]
     """k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d."""
-    coefficient: float = Field(gt=0)
+    coefficient: float = Field(ge=1e-9, le=1e6)
     """Weight of the KL."""
     place: Literal["loss", "reward"] = "loss"
     """Added to the loss of each token, or its sum over the response taken from the reward before the baseline."""
@@ -62,5 +63,5 @@ class AlgorithmConfig(Section):
     advantage: AdvantageConfig = GroupMean()
     loss: ClipLoss = ClipLoss()
     kl: KLConfig = NoKL()
-    prompts_per_update: int | None = Field(default=None, ge=1)
+    prompts_per_update: int | None = Field(default=None, ge=1, le=MOST_SAMPLES_PER_STEP // 2)
     """Prompts an optimizer step trains on; a divisor of `rollout.prompts_per_step`, which it is when left out."""

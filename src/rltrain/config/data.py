@@ -13,7 +13,7 @@ from rltrain.config.section import Section
 class Source(Section):
     path: Path
     """A `.jsonl` or `.parquet` file, a row a prompt."""
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(default=1.0, ge=1e-6, le=1e6)
     """Share of the prompts drawn from this file, relative to the other files' weights (only with several sources)."""
 
 
@@ -51,7 +51,7 @@ class PromptFormat(Section):
     """Columns that reward functions get as `metadata`."""
     template: Template = PlainTemplate()
     """How a row becomes the text that is tokenised."""
-    max_prompt_tokens: int = Field(default=1024, ge=1)
+    max_prompt_tokens: int = Field(default=1024, ge=1, le=2**24)
     """Longest prompt in tokens, template included (inclusive)."""
     too_long: Literal["drop", "error"] = "drop"
     """What happens to longer prompts; the number dropped is logged, and dropping all is an error."""
@@ -66,5 +66,5 @@ class DataConfig(PromptFormat):
     """Seed of the prompt order, apart from `run.seed`."""
     small: Literal["error", "repeat"] = "error"
     """When the set has fewer prompts than a step needs: stop with an error, or repeat prompts within the step."""
-    max_epochs: int | None = Field(default=None, ge=1)
+    max_epochs: int | None = Field(default=None, ge=1, le=10**9)
     """Passes over the set; more than these is an error before the run starts."""

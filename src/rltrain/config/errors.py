@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LONGEST_VALUE = 400
+"""Characters of a value that are shown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -23,9 +26,13 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.place}: " if self.place else ""
-        value = f" = {self.value}" if self.value is not None else ""
+        value = f" = {_shortened(self.value)}" if self.value is not None else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.key}{value}: {self.rule}{hint}"
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE // 2]}...{value[-LONGEST_VALUE // 2 :]}"
 
 
 class UserError(ValueError):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rltrain.config.errors import UserError
+from rltrain.config.paths import absolute
+from rltrain.config.readable import unreadable
 from rltrain.config.shapes import child, chosen, is_variant
 from rltrain.config.tree import Config
 from rltrain.config.yaml_nodes import Leaf, ListNode, MapNode, Node, read_yaml, shown
@@ -91,7 +93,10 @@ def _base_path(base: Node) -> Path:
     if not isinstance(base, Leaf) or not isinstance(base.value, str):
         rule = "must be the path of another config"
         raise UserError.single(BASE, rule, value=shown(base), place=base.place.where)
-    path = base.place.directory / Path(base.value).expanduser()
-    if not path.is_file():
-        raise UserError.single(BASE, f"there is no file {path}", value=shown(base), place=base.place.where)
+    try:
+        path = Path(absolute(base.value, base.place.directory))
+    except ValueError as error:
+        raise UserError.single(BASE, str(error), value=shown(base), place=base.place.where) from error
+    if reason := unreadable(path):
+        raise UserError.single(BASE, f"{path}: {reason}", value=shown(base), place=base.place.where)
     return path

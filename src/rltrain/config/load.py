@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rltrain.config.absent import without_null_sections
 from rltrain.config.errors import Problem, UserError
 from rltrain.config.layers import merge_root, read_layers
 from rltrain.config.namespace import Args
@@ -40,8 +41,13 @@ def load_args(path: Path, overrides: Sequence[str] = ()) -> Args:
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
     """As `load_args`, with the places of keys."""
-    path = path.expanduser().absolute()
-    root = merge_root(read_layers(path), override_layer(overrides))
+    try:
+        path = path.expanduser().absolute()
+    except RuntimeError as error:
+        raise UserError.single(str(path), "there is no such user's home directory") from error
+    merged = merge_root(read_layers(path), override_layer(overrides))
+    root = without_null_sections(merged, Config)
+    assert isinstance(root, MapNode)
     _add_run_directory(root, path)
     secret, hidden = secret_problems(root)
     root, problems = with_absolute_paths(root)

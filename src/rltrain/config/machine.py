@@ -13,6 +13,8 @@ from typing import Literal
 from rltrain.config.cluster import ClusterConfig
 
 DEVICE = re.compile(r"nvidia[0-9]+")
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Of version 2 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +25,28 @@ class Machine:
     """GPUs that the run may use; 0 on a CPU."""
     gpu_memory_bytes: int | None = None
     """Of the smallest GPU; None where it isn't known, and on a CPU."""
+    host_memory_bytes: int | None = None
+    """Of this machine, within this container; None where it isn't known."""
 
 
 def this_machine(config: ClusterConfig) -> Machine:
     """The device and the GPUs that the config picks; what can't be had is told by `rules.check`."""
     num_gpus = visible_gpus() if config.gpus is None else config.gpus
     if config.device == "cpu" or (config.device == "auto" and num_gpus == 0):
-        return Machine("cpu", 0)
-    return Machine("cuda", num_gpus, config.gpu_memory_bytes or smallest_gpu_bytes())
+        return Machine("cpu", 0, host_memory_bytes=host_memory_bytes())
+    gpu_memory = config.gpu_memory_bytes or smallest_gpu_bytes()
+    return Machine("cuda", num_gpus, gpu_memory, host_memory_bytes=host_memory_bytes())
+
+
+def host_memory_bytes(*, limits: tuple[Path, ...] = CGROUP_LIMITS) -> int:
+    """Memory of this machine, or what its container may have of it; in `limits` a container's limit is written."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in limits:
+        try:
+            found.append(int(path.read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such version of cgroups, or `max`
+            continue
+    return min(found)
 
 
 @functools.cache

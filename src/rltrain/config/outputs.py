@@ -17,9 +17,10 @@ class CheckpointConfig(Section):
 class WandbConfig(Section):
     """Weights & Biases; the key comes from WANDB_API_KEY or `wandb login`, never from a config."""
 
-    project: str
-    entity: str | None = None
-    mode: Literal["online", "offline"] = "online"
+    project: str = Field(min_length=1)
+    entity: str | None = Field(default=None, min_length=1)
+    mode: Literal["online", "offline"] | None = None
+    """When left out, as WANDB_MODE of the environment says, and online without that."""
 
 
 class TelemetryConfig(Section):
@@ -29,5 +30,5 @@ class TelemetryConfig(Section):
     """Log to Weights & Biases too (needs the `wandb` extra)."""
     rollouts: bool = True
     """Keep every step's samples as `rollouts/step_N.parquet`."""
-    show_samples: int = Field(default=1, ge=0)
+    show_samples: int = Field(default=1, ge=0, le=1000)
     """Samples shown on the screen with each evaluation or tenth step."""

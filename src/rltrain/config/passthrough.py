@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rltrain.config.errors import Problem
 from rltrain.config.tree import Config
+from rltrain.config.unread import DDP_UNREAD, OPTIMIZER_UNREAD, TRANSFORMER_UNREAD, VLLM_UNREAD
 
 VLLM_TAKEN = {
     "model": "actor.model.path",
@@ -52,21 +53,32 @@ TRANSFORMER_TAKEN = {
     "params_dtype": "actor.model.dtype",
     "bf16": "actor.model.dtype",
     "fp16": "actor.model.dtype",
+    "tensor_model_parallel_size": "actor.parallel.tensor",
+    "sequence_parallel": "actor.parallel.sequence",
+    "pipeline_model_parallel_size": "actor.parallel.pipeline",
+    "virtual_pipeline_model_parallel_size": "actor.parallel.virtual_pipeline",
+    "num_layers_in_first_pipeline_stage": "actor.parallel.first_stage_layers",
+    "num_layers_in_last_pipeline_stage": "actor.parallel.last_stage_layers",
+    "context_parallel_size": "actor.parallel.context",
+    "expert_model_parallel_size": "actor.parallel.expert",
+    "expert_tensor_parallel_size": "actor.parallel.expert_tensor",
+    "moe_token_dispatcher_type": "actor.parallel.expert_dispatch",
+    "recompute_granularity": "actor.recompute",
+    "recompute_method": "actor.recompute",
+    "recompute_modules": "actor.recompute.modules",
+    "recompute_num_layers": "actor.recompute.layers",
 }
 TRANSFORMER_FIXED = frozenset(
     {
         "add_bias_linear",
         "attention_dropout",
-        "context_parallel_size",
-        "expert_model_parallel_size",
+        "batch_p2p_comm",
         "gated_linear_unit",
         "hidden_dropout",
         "normalization",
-        "pipeline_model_parallel_size",
-        "sequence_parallel",
-        "tensor_model_parallel_size",
+        "overlap_p2p_comm",
+        "pipeline_dtype",
         "variable_seq_lengths",
-        "virtual_pipeline_model_parallel_size",
     }
 )
 OPTIMIZER_TAKEN = {
@@ -77,6 +89,8 @@ OPTIMIZER_TAKEN = {
     "adam_beta2": "actor.optimizer.beta2",
     "adam_eps": "actor.optimizer.epsilon",
     "clip_grad": "actor.optimizer.clip_grad",
+    "use_distributed_optimizer": "actor.parallel.shard_optimizer",
+    "overlap_param_gather": "actor.parallel.overlap_param_gather",
     "params_dtype": "actor.model.dtype",
     "bf16": "actor.model.dtype",
     "fp16": "actor.model.dtype",
@@ -92,6 +106,8 @@ class Target:
     """Files below the module's folder, each with its class."""
     taken: Mapping[str, str]
     fixed: frozenset[str] = frozenset()
+    unread: Mapping[str, str]
+    """Reasons by name."""
 
 
 VLLM = Target(
@@ -100,6 +116,7 @@ VLLM = Target(
     classes=(("engine/arg_utils.py", "EngineArgs"), ("engine/arg_utils.py", "AsyncEngineArgs")),
     taken=VLLM_TAKEN,
     fixed=VLLM_FIXED,
+    unread=VLLM_UNREAD,
 )
 TRANSFORMER = Target(
     key="actor.megatron.transformer",
@@ -110,6 +127,7 @@ TRANSFORMER = Target(
     ),
     taken=TRANSFORMER_TAKEN,
     fixed=TRANSFORMER_FIXED,
+    unread=TRANSFORMER_UNREAD,
 )
 OPTIMIZER = Target(
     key="actor.megatron.optimizer",
@@ -117,13 +135,19 @@ OPTIMIZER = Target(
     classes=(("core/optimizer/optimizer_config.py", "OptimizerConfig"),),
     taken=OPTIMIZER_TAKEN,
     fixed=frozenset({"decoupled_lr", "decoupled_min_lr", "optimizer"}),
+    unread=OPTIMIZER_UNREAD,
 )
 DDP = Target(
     key="actor.megatron.ddp",
     library="megatron",
     classes=(("core/distributed/distributed_data_parallel_config.py", "DistributedDataParallelConfig"),),
-    taken={},
+    taken={
+        "use_distributed_optimizer": "actor.parallel.shard_optimizer",
+        "overlap_grad_reduce": "actor.parallel.overlap_grad_reduce",
+        "overlap_param_gather": "actor.parallel.overlap_param_gather",
+    },
     fixed=frozenset({"grad_reduce_in_fp32"}),
+    unread=DDP_UNREAD,
 )
 
 
@@ -146,14 +170,16 @@ def _check(target: Target, given: Iterable[str]) -> list[Problem]:
             problems.append(Problem(key=key, rule="is set by rltrain", hint=f"set {target.taken[name]} instead"))
         elif name in target.fixed:
             problems.append(Problem(key=key, rule="is set by rltrain and can't be changed", hint="remove it"))
-        elif (known := _known(target)) and name not in known:
+        elif name in target.unread:
+            problems.append(Problem(key=key, rule=target.unread[name], hint="remove it"))
+        elif (known := known_fields(target)) and name not in known:
             near = difflib.get_close_matches(name, known, 1)
             rule = f"is no field of {target.classes[-1][1] if target is VLLM else target.classes[0][1]}"
             problems.append(Problem(key=key, rule=rule, hint=f"did you mean {near[0]}?" if near else None))
     return problems
 
 
-def _known(target: Target) -> frozenset[str]:
+def known_fields(target: Target) -> frozenset[str]:
     """Fields of the target's classes; empty where the library isn't installed, which `doctor` tells."""
     spec = find_spec(target.library)
     folders = [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]

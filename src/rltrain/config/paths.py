@@ -12,8 +12,9 @@ from rltrain.config.errors import Problem
 from rltrain.config.redact import is_secret_key
 from rltrain.config.shapes import child, is_path
 from rltrain.config.tree import Config
-from rltrain.config.yaml_nodes import Leaf, ListNode, MapNode, Node
+from rltrain.config.yaml_nodes import Leaf, ListNode, MapNode, Node, shown
 
+NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -44,18 +45,16 @@ def _walk(node: Node, annotation: Any, *, key: str, problems: list[Problem]) -> 
     if not is_path(annotation) or not isinstance(node.value, str):
         return node
     try:
-        return replace(node, value=_absolute(node.value, node.place.directory))
+        return replace(node, value=absolute(node.value, node.place.directory))
     except ValueError as error:
-        problems.append(Problem(key=key, rule=str(error), value=node.text, place=node.place.where))
-        return node
+        problems.append(Problem(key=key, rule=str(error), value=shown(node), place=node.place.where))
+        return replace(node, value="/")  # a path, so that the key is told once
 
 
-def _absolute(text: str, directory: Path) -> str:
-    """Raises ValueError with the rule that is broken."""
+def absolute(text: str, directory: Path) -> str:
+    """The path, which counts from `directory`. Raises ValueError with the rule that is broken."""
     if not text.strip():
         raise ValueError("must not be empty")
-    if "\0" in text:
-        raise ValueError("must not hold a zero byte")
     expanded = VARIABLE.sub(_variable, text)
     if "$" in expanded and "${" in text and VARIABLE.search(text) is None:
         raise ValueError("a variable is written ${NAME}")
@@ -63,7 +62,10 @@ def _absolute(text: str, directory: Path) -> str:
         path = Path(expanded).expanduser()
     except RuntimeError as error:
         raise ValueError("there is no such user's home directory") from error
-    return os.path.normpath(directory / path)
+    found = os.path.normpath(directory / path)
+    if NO_TEXT.search(found):
+        raise ValueError(f"must not hold control characters or bytes that aren't UTF-8: {found!r}")
+    return found
 
 
 def _variable(match: re.Match[str]) -> str:

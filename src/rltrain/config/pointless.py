@@ -17,6 +17,7 @@ def pointless(config: Config, machine: Machine) -> list[Problem]:
     problems = [
         *_cluster(config.cluster),
         *_threads(config, machine),
+        *_offload(config, machine),
         *_data(config.data),
         *_reward(config.reward, "reward"),
     ]
@@ -54,6 +55,11 @@ def _threads(config: Config, machine: Machine) -> Iterator[Problem]:
                 yield _unused(
                     key, "is for models on a CPU, and this run's are on GPUs", "leave it out, or cluster.device: cpu"
                 )
+
+
+def _offload(config: Config, machine: Machine) -> Iterator[Problem]:
+    if machine.device == "cpu" and config.actor.optimizer.offload:
+        yield _unused("actor.optimizer.offload", "is for GPUs, and this run's models are in host memory anyway")
 
 
 def _data(config: DataConfig) -> Iterator[Problem]:

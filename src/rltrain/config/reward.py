@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from rltrain.config.section import Section
+from rltrain.config.section import Seconds, Section
 
 
 class RewardFunction(Section):
-    weight: float = 1.0
+    weight: float = Field(default=1.0, ge=-1e6, le=1e6)
     """Factor of this part in the sample's reward."""
 
 
@@ -47,7 +47,9 @@ class Custom(RewardFunction):
     function: str = Field(pattern=r"^[\w.]+:[A-Za-z_]\w*$")
     """`module:function`; the config file's directory is searched too."""
     per: Literal["sample", "group"] = "sample"
-    """Called once a sample (returns a number) or once a group (returns a number for each sample)."""
+    """Called once a sample (returns a number) or once a group (returns a number for each sample). Numbers are finite
+    ints, floats, bools (as 0 and 1) and scalars of numpy or torch; with anything else, as with an exception, the sample
+    fails (status `reward_error`) and is masked."""
     value_key: str | None = None
     """Which key of a returned dict is the reward; the others become `reward/<part>/<key>` metrics."""
     kwargs: dict[str, JsonValue] = {}
@@ -60,9 +62,9 @@ RewardPart = Annotated[Exact | PrefixMatch | LastNumber | Math | Custom, Field(d
 class RewardConfig(Section):
     parts: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], RewardPart] = Field(min_length=1)
     """Reward functions by the name that they have in metrics; the reward is their weighted sum."""
-    workers: int = Field(default=1, ge=1)
+    workers: int = Field(default=1, ge=1, le=1024)
     """Processes for each `math` or `custom` part."""
-    timeout_s: float = Field(default=10.0, gt=0)
+    timeout_s: Seconds = 10.0
     """Longest a sample (with `per: group` a group) may take; then its worker is killed and replaced, and it masked."""
     max_failed_share: float = Field(default=0.5, ge=0, le=1)
     """Stop the run when more of a step's samples than this fail in generation or reward."""

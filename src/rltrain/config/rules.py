@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rltrain.config.errors import Problem
+from rltrain.config.layout_rules import LayerFacts, layout_problems
 from rltrain.config.machine import Machine
 from rltrain.config.model import DecaySchedule
 from rltrain.config.passthrough import check_passthrough
 from rltrain.config.pointless import pointless
 from rltrain.config.reward import Custom, RewardConfig
-from rltrain.config.rollout import SamplingConfig
+from rltrain.config.rollout import MOST_SAMPLES_PER_STEP, SamplingConfig
 from rltrain.config.tree import Config
 
+REWARD_METRICS = frozenset({"mean", "std"})
+"""What `reward/<name>` says of the whole reward, so that no part can have the name."""
+TRAINING_STREAM = "train"
+"""Name by which training's samples are seeded, apart from those of evaluation sets."""
 
-class ModelFacts(Protocol):
+
+class ModelFacts(LayerFacts, Protocol):
     """What rules need to know of a model."""
 
     @property
@@ -159,6 +165,29 @@ def evaluation(config: Config, facts: Facts) -> Iterator[Problem]:
         yield from _labels(one.reward or config.reward, one.label_key, key=f"{key}.label_key")
 
 
+def names(config: Config, facts: Facts) -> Iterator[Problem]:
+    """Names of the user's choice that something else has in metrics or seeds."""
+    parts = {"reward.parts": config.reward.parts}
+    for name, one in (config.eval.sets if config.eval else {}).items():
+        if one.reward is not None:
+            parts[f"eval.sets.{name}.reward.parts"] = one.reward.parts
+        if name == TRAINING_STREAM:
+            rule = "is training's own name, by which its samples are seeded"
+            yield Problem(key=f"eval.sets.{name}", rule=rule, hint=f"e.g. {name}_set")
+    for key, found in parts.items():
+        for name in REWARD_METRICS & found.keys():
+            rule = f"reward/{name} is a metric of the whole reward already"
+            yield Problem(key=f"{key}.{name}", rule=rule, hint=f"e.g. {name}_part")
+
+
+def samples(config: Config, facts: Facts) -> Iterator[Problem]:
+    prompts, each = config.rollout.prompts_per_step, config.rollout.samples_per_prompt
+    if prompts * each > MOST_SAMPLES_PER_STEP:
+        rule = f"rollout.prompts_per_step ({prompts}) x samples_per_prompt ({each}) = {prompts * each} samples, more "
+        rule += f"than a step may have ({MOST_SAMPLES_PER_STEP})"
+        yield Problem(key="rollout.prompts_per_step", rule=rule, hint=f"at most {MOST_SAMPLES_PER_STEP // each}")
+
+
 def rewards(config: Config, facts: Facts) -> Iterator[Problem]:
     yield from _labels(config.reward, config.data.label_key, key="data.label_key")
     if all(part.weight == 0 for part in config.reward.parts.values()):
@@ -220,11 +249,20 @@ def devices(config: Config, facts: Facts) -> Iterator[Problem]:
         rule += f"GPUs, but the run has {gpus} (cluster.gpus)"
         key = "rollout.tensor_parallel" if rollout.tensor_parallel > 1 else "rollout.engines"
         yield Problem(key=key, rule=rule, hint=f"a product of at most {gpus}")
-    if config.actor.parallel.data > gpus:
-        rule = f"needs a GPU for each of {config.actor.parallel.data} copies, but the run has {gpus} (cluster.gpus)"
-        yield Problem(
-            key="actor.parallel.data", rule=rule, value=str(config.actor.parallel.data), hint=f"at most {gpus}"
-        )
+    ranks = config.actor.parallel.world_size
+    if ranks > gpus:
+        rule = f"data x tensor x pipeline x context = {ranks} ranks need a GPU each, but the run has {gpus} "
+        rule += "(cluster.gpus)"
+        yield Problem(key="actor.parallel", rule=rule, hint=f"a product of at most {gpus}")
+    elif rollout.tensor_parallel > 1 and needed <= gpus < ranks + needed:
+        rule = f"engines of several GPUs share none with the trainer: {needed} and the trainer's {ranks} are more than "
+        rule += f"the run's {gpus} (cluster.gpus)"
+        value = str(rollout.tensor_parallel)
+        yield Problem(key="rollout.tensor_parallel", rule=rule, value=value, hint="1, or fewer trainer ranks")
+
+
+def layout(config: Config, facts: Facts) -> Iterator[Problem]:
+    yield from layout_problems(config.actor.parallel, facts.model)
 
 
 def profiling(config: Config, facts: Facts) -> Iterator[Problem]:
@@ -244,6 +282,8 @@ def profiling(config: Config, facts: Facts) -> Iterator[Problem]:
 
 RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     group_size,
+    samples,
+    names,
     updates,
     lengths,
     training_distribution,
@@ -252,5 +292,6 @@ RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     rewards,
     schedule,
     devices,
+    layout,
     profiling,
 )

@@ -14,7 +14,7 @@ class RunConfig(Section):
     """Name of the run's directory; the config file's stem and the UTC time when left out."""
     directory: Path = Path("runs")
     """Where run directories are made; relative paths count from the config file."""
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=1, le=10**9)
     """Rollouts to collect and train on."""
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seeds sampling and random initialisation (the data order has `data.seed`)."""

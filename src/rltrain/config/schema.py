@@ -29,6 +29,10 @@ class Row:
 def json_schema() -> str:
     """JSON schema of a config file; `base` is a key of files only."""
     schema = Config.model_json_schema()
+    for one in (schema, *schema["$defs"].values()):
+        for name, value in one.get("properties", {}).items():
+            if isinstance(value.get("default"), dict):  # as good as left out, see absent.py
+                one["properties"][name] = {"anyOf": [value, {"type": "null"}]}
     schema["properties"]["base"] = {"type": "string", "description": "Another config that this one changes."}
     schema["required"] = []  # what a base gives need not be given again
     return json.dumps(schema, indent=2)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+LEAST_FLOAT = 1e-30
+"""Least size of a number that isn't 0: models compute in float32, which has nothing below 1e-38."""
+
+Seconds = Annotated[float, Field(ge=0.01, le=30 * 24 * 3600)]
+"""A time limit: 10 ms to 30 days."""
 
 
 class Section(BaseModel):
@@ -15,3 +23,10 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         validate_default=True,
     )
+
+    @field_validator("*")
+    @classmethod
+    def _has_a_float32(cls, value: Any) -> Any:
+        if isinstance(value, float) and 0 < abs(value) < LEAST_FLOAT:
+            raise ValueError(f"must be 0 or at least {LEAST_FLOAT:g}")
+        return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,8 @@ class Violations:
         """A problem for each error, but for keys in `without`; a key that several alternatives refuse is told once."""
         found: dict[str, Problem] = {}
         for detail in error.errors(include_url=False, include_context=True):
+            if self._counts_only_valid_items(detail):
+                continue
             problem = self._problem(detail)
             if problem.key not in without:
                 found.setdefault(problem.key, problem)
@@ -78,6 +81,12 @@ class Violations:
             node = below
         value = shown(node) if problem.value is None and isinstance(node, Leaf) else problem.value
         return replace(problem, place=node.place.where, value=value)
+
+    def _counts_only_valid_items(self, detail: ErrorDetails) -> bool:
+        """pydantic calls a list too short where items are missing that were refused for reasons of their own."""
+        node = self._spot(detail["loc"]).node
+        least = (detail.get("ctx") or {}).get("min_length", 0)
+        return detail["type"] == "too_short" and isinstance(node, MapNode | ListNode) and len(node.items) >= least
 
     def _problem(self, detail: ErrorDetails) -> Problem:
         spot = self._spot(detail["loc"])
@@ -114,7 +123,8 @@ class Violations:
                 continue
             if not isinstance(node, MapNode | ListNode) or part == "[key]":
                 break  # what follows names an alternative of a union
-            key = f"{key}[{part}]" if isinstance(part, int) else f"{key}.{part}" if key else part
+            name = part if isinstance(part, int) or part.strip() else f'"{part}"'
+            key = f"{key}[{name}]" if isinstance(name, int) else f"{key}.{name}" if key else name
             below = _below(node, part)
             spot = Spot(key, node, below, annotation, part)
             annotation = child(annotation, part, kind=_kind_of(node))
@@ -200,17 +210,17 @@ def _rule(detail: ErrorDetails) -> str:
     kind, context = detail["type"], (detail.get("ctx") or {})
     if kind in BOUNDS:
         name, words = BOUNDS[kind]
-        return (
-            f"must be {words} {context[name]:g}"
-            if isinstance(context[name], float)
-            else f"must be {words} {context[name]}"
-        )
+        return f"must be {words} {_bound(context[name])}"
+    if kind == "value_error":  # a section's own rule
+        return str(context["error"])
     if kind in ("literal_error", "enum"):
         return f"must be {context['expected']}"
     if kind == "string_pattern_mismatch":
         return f"must match {context['pattern']}"
     if kind == "too_short":
         return f"needs at least {context['min_length']} {'entry' if context['min_length'] == 1 else 'entries'}"
+    if kind == "string_too_short":
+        return "must not be empty"
     if kind == "finite_number":
         return "must be a finite number"
     if kind == "int_from_float":
@@ -219,19 +229,25 @@ def _rule(detail: ErrorDetails) -> str:
     return f"must be {TYPES[stem]}" if stem in TYPES else detail["msg"][0].lower() + detail["msg"][1:]
 
 
+def _bound(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else f"{value:g}"
+
+
 def _hint(kind: str, node: Node | None, detail: ErrorDetails) -> str | None:
     if not isinstance(node, Leaf):
         return None
     value = node.value
+    if value is None:
+        return _instead_of_null(kind)
     if kind in ("int_type", "int_from_float") and isinstance(value, float) and value.is_integer():
-        return f"write {int(value)}"
+        return f"write {int(value)}" if abs(value) < 2**53 else None
     if kind in ("int_type", "float_type") and isinstance(value, str):
         digits = value.replace("_", "")
-        return f"write {digits} without quotes or underscores" if _is_number(digits) else None
+        return f"write {digits} without quotes or underscores" if _is_finite(digits) else None
     if kind == "bool_type" and str(value).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
         return f"write {'true' if str(value).lower() in ('yes', 'on', 'y', 'true') else 'false'}"
-    if kind == "string_type" and value is not None:
-        return f'quote it: "{node.text}"'
+    if kind == "string_type":
+        return f'quote it: "{shown(node)}"'
     if kind == "literal_error":
         expected = str((detail.get("ctx") or {}).get("expected", ""))
         near = difflib.get_close_matches(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "), 1)
@@ -239,9 +255,15 @@ def _hint(kind: str, node: Node | None, detail: ErrorDetails) -> str | None:
     return None
 
 
-def _is_number(text: str) -> bool:
+def _instead_of_null(kind: str) -> str | None:
+    """Nothing behind a key is null in YAML, which is rarely what was meant."""
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return "its keys go below it, indented"
+    return "give a value, or leave the key out where it has a default"
+
+
+def _is_finite(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

@@ -16,16 +16,21 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from rltrain.config.errors import Problem, UserError
+from rltrain.config.readable import unreadable
 
 MOST_NODES = 100_000
-LONGEST_INTEGER = 1000  # characters; Python converts no more than 4300 digits
 """Values in one file, aliases counted each time: more is a mistake or an attack."""
+LARGEST_FILE = 16 * 2**20
+"""Bytes."""
+LONGEST_INTEGER = 1000
+"""Characters; Python converts no more than 4300 digits."""
 PLAIN = "plain"
 TEXT = "tag:yaml.org,2002:str"
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 SPECIAL_FLOAT = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -75,18 +80,26 @@ def plain(node: Node) -> Any:
 def shown(node: Node) -> str:
     """The value for a message, on one line and not too long."""
     if isinstance(node, Leaf):
-        text = " ".join(node.text.split())
+        text = _leaf_text(node)
     else:
         text = "a mapping" if isinstance(node, MapNode) else f"a list of {len(node.items)}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def _leaf_text(node: Leaf) -> str:
+    """As written, but for what nobody would see: nothing at all is null, and blank texts keep their quotes."""
+    text = " ".join(node.text.split())
+    return text or ("null" if node.value is None else f'"{node.text}"')
+
+
 def read_yaml(path: Path) -> MapNode:
     """The mapping that a file holds. Raises UserError with all repeated keys, or where it is no such file."""
+    if reason := unreadable(path):
+        raise UserError.single(str(path), reason)
+    if path.stat().st_size > LARGEST_FILE:
+        raise UserError.single(str(path), f"is no config: it has more than {LARGEST_FILE >> 20} MiB")
     try:
         text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UserError.single(str(path), f"can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UserError.single(str(path), f"must be UTF-8, but byte {error.start} isn't") from error
     node = _Reading(text, name=str(path), directory=path.absolute().parent).root()
@@ -178,6 +191,10 @@ class _Reading:
             value = scalar(value)
         elif node.tag != TEXT:
             self._refuse(node, node.tag, "tags are not supported")
+        if isinstance(value, str) and SURROGATE.search(value):
+            self._refuse(
+                node, ascii(value), "holds half a surrogate pair (or bytes that aren't UTF-8), which is no text"
+            )
         return Leaf(self._at(node.start_mark), value, node.value)
 
     def _sequence(self, node: Any) -> ListNode:
@@ -203,6 +220,8 @@ class _Reading:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(key, "a key", "must be text")
+            elif SURROGATE.search(key.value):
+                self._refuse(key, ascii(key.value), "a key must be text, and holds half a surrogate pair")
             elif key.tag == PLAIN and key.value == "<<":
                 self._refuse(key, "<<", "merge keys are not supported", "use `base: other.yaml`, or repeat the keys")
             elif key.tag == PLAIN and not isinstance(scalar(key.value), str):

@@ -16,13 +16,18 @@ FILLER_LENGTH = 2
 
 
 def pack(
-    batch: RolloutBatch, sample_numbers: Sequence[int], *, pad_to: int = 1, share_prompts: bool = True
+    batch: RolloutBatch,
+    sample_numbers: Sequence[int],
+    *,
+    pad_to: int = 1,
+    least_rows: int = 0,
+    share_prompts: bool = True,
 ) -> PackedRows:
     """The samples' rows [T] and a pair for every response token.
 
     The row of a token scores the next one, so a response's last token is scored and needs no row. With `share_prompts`,
-    samples with the same prompt have one set of rows for it. `pad_to` makes T a multiple of it with a sequence that has
-    no pairs; without samples there is only such a one. Raises ValueError for an empty prompt.
+    samples with the same prompt have one set of rows for it. A sequence without pairs makes T a multiple of `pad_to`
+    and at least `least_rows`; without samples there is only such a one. Raises ValueError for an empty prompt.
     """
     numbers = np.asarray(sample_numbers, np.int64)
     prompt_N = batch.prompt_ids.lengths[numbers]
@@ -35,7 +40,8 @@ def pack(
     prompt_starts_U = _starts(prompt_N[first_U])
     response_starts_N = prompt_N[first_U].sum() + _starts(fed_N)
     num_rows = int(prompt_N[first_U].sum() + fed_N.sum())
-    num_padding = -num_rows % pad_to if num_rows else -(-FILLER_LENGTH // pad_to) * pad_to
+    least_rows = max(least_rows, num_rows or FILLER_LENGTH)
+    num_padding = -(-least_rows // pad_to) * pad_to - num_rows
     padding = np.arange(num_padding)
     # A sequence's entries: its prompt's rows, wherever they are, and its own.
     entry_rows_N = np.stack([prompt_starts_U[which_N], response_starts_N], axis=1).reshape(-1)
@@ -62,6 +68,14 @@ def pack(
         sample_P=np.repeat(numbers, response_N),
         t_P=_ranges(np.zeros_like(response_N), response_N),
     )
+
+
+def count_rows(batch: RolloutBatch, sample_numbers: Sequence[int], *, share_prompts: bool = True) -> int:
+    """Rows that these samples fill, without padding."""
+    numbers = np.asarray(sample_numbers, np.int64)
+    first_U = _distinct_prompts(batch, numbers)[0] if share_prompts else np.arange(len(numbers))
+    fed_N = np.maximum(batch.response_ids.lengths[numbers] - 1, 0)
+    return int(batch.prompt_ids.lengths[numbers][first_U].sum() + fed_N.sum())
 
 
 def _distinct_prompts(batch: RolloutBatch, numbers: Offsets) -> tuple[Offsets, Offsets]:

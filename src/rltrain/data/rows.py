@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 from rltrain.config.data import PromptFormat
 from rltrain.config.errors import UserError
+from rltrain.config.readable import unreadable
 from rltrain.types.sample import Message
 
 KINDS = {
@@ -47,8 +48,8 @@ class Row:
 
 def read_rows(path: Path, *, where: str) -> Iterator[RawRow]:
     """Rows of a `.jsonl` or `.parquet` file, streamed. Raises UserError (key `where`) where the file can't be read."""
-    if not path.is_file():
-        raise UserError.single(where, "no such file" if not path.exists() else "is no file", value=path)
+    if reason := unreadable(path):
+        raise UserError.single(where, reason, value=path)
     try:
         if path.suffix == ".jsonl":
             yield from _jsonl(path)

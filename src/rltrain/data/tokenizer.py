@@ -14,6 +14,7 @@ from jinja2 import TemplateError
 
 from rltrain.config.data import ChatTemplate, PlainTemplate
 from rltrain.config.errors import UserError
+from rltrain.config.readable import read_json, unreadable
 from rltrain.data.chat import ChatRenderer, PromptError
 from rltrain.data.control import ControlTokens
 from rltrain.types.sample import Ids, Message
@@ -125,7 +126,9 @@ def _messages(content: str | tuple[Message, ...], system: str | None) -> tuple[M
 def _chat_template(model_dir: Path, config: Mapping[str, Any]) -> str | None:
     """`chat_template.jinja`, else the entry of `tokenizer_config.json` (a text, or a list of named ones)."""
     file = model_dir / "chat_template.jinja"
-    if file.is_file():
+    if file.exists():
+        if reason := unreadable(file):
+            raise UserError.single("model.path", reason, value=file)
         return file.read_text(encoding="utf-8")
     found = config.get("chat_template")
     if isinstance(found, list):
@@ -168,8 +171,6 @@ def _converted_by_transformers(model_dir: Path) -> dict[str, Any]:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError.single("model.path", f"can't be read: {error}", value=path) from error
+        return read_json(path)
+    except ValueError as error:
+        raise UserError.single("model.path", str(error), value=path) from error

@@ -18,6 +18,11 @@ from rltrain.config.reward import Custom
 from rltrain.rewards.outcome import Score
 
 SHARED = ("label", "prompt", "metadata")
+NUMBERS = "a number (int, float, bool, or a scalar of numpy or torch)"
+LARGEST = 1e30
+"""Size of a reward: its square and its weighted sums are still finite, and models compute in float32."""
+MOST_BITS = 100
+"""Of a whole number up to that; Python refuses to turn much longer ones into floats or texts."""
 
 
 class CustomFunction:
@@ -106,9 +111,13 @@ def _finite(value: Any) -> float:
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # numpy's and torch's scalars
         value = value.item()
     if not isinstance(value, int | float):
-        raise ValueError(f"returned {type(value).__name__} {str(value)[:80]!r}, not a number")
+        raise ValueError(f"returned {type(value).__name__} {str(value)[:80]!r}, not {NUMBERS}")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ValueError(f"returned a whole number of {value.bit_length()} bits, larger than {LARGEST:g}")
     if not math.isfinite(value):
         raise ValueError(f"returned {value}, not a finite number")
+    if abs(value) > LARGEST:
+        raise ValueError(f"returned {value:g}, in size larger than {LARGEST:g}")
     return float(value)
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from rltrain.concurrency import ended, together
 from rltrain.config.errors import UserError
 from rltrain.config.reward import Custom, Math
 from rltrain.rewards.outcome import Failure, Score
@@ -55,7 +56,7 @@ class Pool:
         """Returns when every worker has loaded the function. Raises UserError where it can't be loaded."""
         self._slots = [_Slot(self._setup, log=self._log) for _ in range(self._size)]
         try:
-            workers = await asyncio.gather(*(slot.ready() for slot in self._slots))
+            workers = await together(*(slot.ready() for slot in self._slots))
         except LoadError as error:
             await self.close()
             raise UserError.single(f"reward.parts.{self._name}", str(error)) from error
@@ -174,8 +175,7 @@ class _Slot:
     async def close(self) -> None:
         if self.worker is not None:
             self.worker.kill()
-        self._starting.cancel()
-        await asyncio.gather(self._starting, return_exceptions=True)
+        await ended(self._starting)
 
     @asynccontextmanager
     async def shared(self) -> AsyncGenerator[None]:

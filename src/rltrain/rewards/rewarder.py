@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rltrain.concurrency import together
 from rltrain.config.errors import UserError
 from rltrain.config.reward import Custom, Math, RewardConfig, RewardPart
 from rltrain.rewards.functions import FACTORIES, Inline
@@ -35,7 +36,11 @@ class Scored:
     reward: float | None
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     status: Status = Status.OK
+    part: str = ""
+    """Which part failed."""
+    reason: str = ""
     detail: str = ""
+    """The reason with the part and the sample."""
 
 
 class Rewarder:
@@ -94,7 +99,7 @@ class Rewarder:
     async def score_texts(self, groups: Sequence[Responses]) -> list[list[Scored]]:
         """A result for each text of each group."""
         parts = list(self._config.parts)
-        by_part = await asyncio.gather(*(self._part(name, groups) for name in parts))
+        by_part = await together(*(self._part(name, groups) for name in parts))
         return [
             [
                 self._total({name: by_part[part][place][index] for part, name in enumerate(parts)}, group, index)
@@ -116,7 +121,7 @@ class Rewarder:
         if name in self._inline:
             return [[_inline(self._inline[name], text, group.prompt.label) for text in group.texts] for group in groups]
         part, pool = self._config.parts[name], self._pools[name]
-        return await asyncio.gather(*(_pooled(pool, part, group) for group in groups))
+        return list(await together(*(_pooled(pool, part, group) for group in groups)))
 
     def _total(self, results: Mapping[str, Score | Failure], group: Responses, index: int) -> Scored:
         """The weighted sum, or the first part's failure."""
@@ -125,7 +130,7 @@ class Rewarder:
         for name, result in results.items():
             if isinstance(result, Failure):
                 detail = f"reward {name}, sample {group.name}/{group.indices[index]}: {result.detail}"
-                return Scored(reward=None, status=result.status, detail=detail)
+                return Scored(reward=None, status=result.status, part=name, reason=result.detail, detail=detail)
             reward += self._config.parts[name].weight * result.value
             parts[name] = result.value
             parts.update({f"{name}/{key}": value for key, value in result.parts.items()})
@@ -169,7 +174,7 @@ async def _pooled(pool: Pool, part: RewardPart, group: Responses) -> list[Score 
         result = await pool.run({**context, "response": text}, sample=f"{group.name}/{index}", count=1)
         return result if isinstance(result, Failure) else result[0]
 
-    return await asyncio.gather(*(one(index, text) for index, text in zip(group.indices, group.texts, strict=True)))
+    return list(await together(*(one(index, text) for index, text in zip(group.indices, group.texts, strict=True))))
 
 
 def _context(prompt: Prompt) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from rltrain.concurrency import ended
 from rltrain.config.rollout import SamplingConfig
 from rltrain.rollout.client import EngineClient, GroupScorer
 from rltrain.rollout.groups import sample_group
@@ -81,8 +82,7 @@ class RolloutCollector:
             with self._reward_span():
                 scored = {start: await task for start, task in scoring.items()}
         finally:
-            for task in (*generating, *scoring.values()):
-                task.cancel()
+            await ended(*generating, *scoring.values())
         groups = [group for start in sorted(scored) for group in scored[start]]
         check_failures(groups, limit=self._draw.max_failed_share, step=step)
         return groups

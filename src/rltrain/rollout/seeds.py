@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-MOST_SAMPLES_PER_STEP = 2**22
+from rltrain.config.rollout import MOST_SAMPLES_PER_STEP
 
 
 def request_seed(run_seed: int, *, stream: str, step: int, group: int, n: int) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,19 +33,26 @@ class RunDirectory:
 
     path: Path
     _lock: IO[str]
+    replaced: Path | None = None
+    """Where the earlier run of this name is kept until the new one has started."""
 
     @classmethod
     def create(cls, args: Args, *, overwrite: bool) -> RunDirectory:
         """Makes and locks the directory and writes `config.yaml` and `environment.json`.
 
-        Raises UserError, with nothing touched, where the directory exists; `overwrite` removes it first, if it
-        is an earlier run's and no process is at work in it.
+        Raises UserError, with nothing touched, where the directory exists; `overwrite` puts it aside, if it is an
+        earlier run's and no process is at work in it. `forget_replaced` then removes it, `discard` brings it back.
         """
         path = args.run.directory.absolute() / (args.run.name or default_name(args.config_path, now=datetime.now(UTC)))
         try:
-            lock = _claim(path, overwrite=overwrite)
-            directory = cls(path, lock)
-            directory._fill(args)
+            with ExitStack() as undo:
+                replaced = _put_aside(path, overwrite=overwrite)
+                undo.callback(_put_back, replaced, path)
+                directory = cls(path, _made(path), replaced)
+                undo.callback(shutil.rmtree, path, ignore_errors=True)
+                undo.callback(directory.release)
+                directory._fill(args)
+                undo.pop_all()
         except OSError as error:
             raise UserError.single("run.directory", f"can't be made: {error}", value=path) from error
         return directory
@@ -83,8 +91,14 @@ class RunDirectory:
         return self.path / "hf" / f"step_{step}"
 
     def discard(self) -> None:
-        """Removes the directory: the run was refused before it did anything, and its name is free again."""
+        """Removes the directory and brings the earlier one back: the run was refused before it did anything."""
         shutil.rmtree(self.path, ignore_errors=True)
+        _put_back(self.replaced, self.path)
+
+    def forget_replaced(self) -> None:
+        """Removes the earlier run, if `overwrite` put one aside: the new one has started."""
+        if self.replaced is not None:
+            shutil.rmtree(self.replaced)
 
     def release(self) -> None:
         """Gives up the lock. Ending the process does the same."""
@@ -103,12 +117,36 @@ def default_name(config_path: Path, *, now: datetime) -> str:
     return f"{stem}-{now:%Y%m%d-%H%M%S}"
 
 
-def _claim(path: Path, *, overwrite: bool) -> IO[str]:
+def check_name(args: Args, *, overwrite: bool) -> None:
+    """Raises UserError where `create` would find the run's name taken; touches nothing."""
+    if args.run.name is None:
+        return  # the time makes it a new one
+    path = args.run.directory.absolute() / args.run.name
+    if not _is_there(path):
+        return
+    if not overwrite:
+        raise _exists(path)
+    with _removable(path):
+        pass
+
+
+def _put_aside(path: Path, *, overwrite: bool) -> Path | None:
+    """Frees the name, under the earlier run's lock, so that of two processes only one does; where that run is now."""
+    if not _is_there(path):
+        return None
+    if not overwrite:
+        raise _exists(path)
+    with _removable(path):
+        return path.rename(path.with_name(f".{path.name}.{os.getpid()}.replaced"))
+
+
+def _put_back(replaced: Path | None, path: Path) -> None:
+    if replaced is not None:
+        replaced.rename(path)
+
+
+def _made(path: Path) -> IO[str]:
     """A fresh, locked directory at `path`."""
-    if path.exists() or path.is_symlink():
-        if not overwrite:
-            raise _exists(path)
-        _remove(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir()
@@ -117,20 +155,21 @@ def _claim(path: Path, *, overwrite: bool) -> IO[str]:
     return _locked(path)
 
 
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
 def _exists(path: Path) -> UserError:
     hint = f"give another run.name, or {OVERWRITE_FLAG} to remove that run's directory first"
     return UserError.single("run.name", f"the directory {path} exists", value=path.name, hint=hint)
 
 
-def _remove(path: Path) -> None:
-    """Removes an earlier run, under its lock, so that of two processes only one does."""
+def _removable(path: Path) -> IO[str]:
+    """The lock of an earlier run that may be removed. Raises UserError."""
     if path.is_symlink() or not (path / MARKER).is_file():
         rule = f"{path} was not made by rltrain (it has no {MARKER}), so {OVERWRITE_FLAG} leaves it alone"
         raise UserError.single("run.name", rule, value=path.name, hint="remove it by hand or give another run.name")
-    with _locked(path):
-        doomed = path.with_name(f".{path.name}.{os.getpid()}.removed")
-        path.rename(doomed)  # at once gone under its name
-        shutil.rmtree(doomed)
+    return _locked(path)
 
 
 def _locked(path: Path) -> IO[str]:

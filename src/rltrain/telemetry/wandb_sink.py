@@ -5,21 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from rltrain.config.errors import UserError
 from rltrain.config.namespace import Args
-from rltrain.config.outputs import WandbConfig
 from rltrain.config.redact import redacted, secret_values
 from rltrain.telemetry.run_directory import RunDirectory
-
-
-def check_wandb(config: WandbConfig | None) -> None:
-    """Raises UserError where wandb is asked for and not installed; starts and imports nothing."""
-    if config is not None and find_spec("wandb") is None:
-        hint = "pip install 'rltrain[wandb]', or leave telemetry.wandb out"
-        raise UserError.single("telemetry.wandb", "the package wandb is not installed", hint=hint)
+from rltrain.telemetry.wandb_check import check_wandb, wandb_mode
 
 
 class WandbSink:
@@ -48,7 +40,7 @@ class WandbSink:
                 project=config.project,
                 entity=config.entity,
                 name=directory.name,
-                mode=config.mode,
+                mode=wandb_mode(config),
                 dir=str(directory.path),
                 config=tree,
                 settings=settings,

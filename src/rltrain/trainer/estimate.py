@@ -30,7 +30,7 @@ class Estimate:
     updates: int
     """Optimizer steps of the whole run."""
     samples_per_rank: int
-    """Most samples of an optimizer step that one trainer gets."""
+    """Most samples of an optimizer step that one copy of the model gets."""
     micro_batch_tokens: int
     micro_batches: int
     """Most forward and backward passes of a trainer in an optimizer step."""
@@ -46,19 +46,19 @@ class Estimate:
 
 def estimate(args: Args, spec: ModelSpec, machine: Machine) -> Estimate:
     """From the config and the model's facts alone."""
-    rollout, ranks = args.rollout, args.actor.parallel.data
+    rollout, parallel = args.rollout, args.actor.parallel
     longest = args.data.max_prompt_tokens + rollout.max_tokens
     samples = rollout.prompts_per_step * rollout.samples_per_prompt
     update_prompts = args.algorithm.prompts_per_update or rollout.prompts_per_step
     per_step = rollout.prompts_per_step // update_prompts
-    per_rank = -(-update_prompts * rollout.samples_per_prompt // ranks)
+    per_rank = -(-update_prompts * rollout.samples_per_prompt // parallel.data)
     width = WIDTHS[args.actor.model.dtype]
-    per_token = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * width
+    per_token = spec.cache_numbers * width
     context = context_length(args, spec)
     return Estimate(
         device=machine.device,
         num_gpus=machine.num_gpus,
-        num_trainers=ranks,
+        num_trainers=parallel.world_size,
         num_engines=rollout.engines,
         tensor_parallel=rollout.tensor_parallel,
         prompts_per_step=rollout.prompts_per_step,
@@ -80,11 +80,15 @@ def estimate(args: Args, spec: ModelSpec, machine: Machine) -> Estimate:
 
 def _rank_memory(args: Args, num_parameters: int) -> dict[str, int]:
     width = WIDTHS[args.actor.model.dtype]
+    parallel = args.actor.parallel
+    num_parameters = -(-num_parameters // (parallel.tensor * parallel.pipeline))
+    copies = parallel.data * parallel.context if parallel.shard_optimizer else 1
     masters = 4 * num_parameters if args.actor.model.dtype != "float32" else 0
+    moments = 0 if args.actor.optimizer.offload else 8 * num_parameters
     found = {
         "weights": width * num_parameters,
         "gradients (float32)": 4 * num_parameters,
-        "optimizer": masters + 8 * num_parameters,
+        "optimizer": -(-(masters + moments) // copies),
     }
     if isinstance(args.algorithm.kl, ReferenceKL):
         found["reference"] = width * num_parameters

@@ -69,7 +69,7 @@ class GpuPlan:
 
 def shares_gpus(args: Args, machine: Machine) -> bool:
     """Whether trainers and engines take turns on the same GPUs."""
-    needed = args.actor.parallel.data + args.rollout.engines * args.rollout.tensor_parallel
+    needed = args.actor.parallel.world_size + args.rollout.engines * args.rollout.tensor_parallel
     return 0 < machine.num_gpus < needed
 
 

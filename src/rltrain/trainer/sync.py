@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from rltrain.concurrency import ended
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.namespace import Args
 from rltrain.data.cursor import PromptCursor
-from rltrain.data.plan import make_plan
+from rltrain.data.plan import SampleSizes, Schedule, make_plan
 from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.batches import build_batch, with_advantages
@@ -28,6 +29,7 @@ class Parts:
     """What the loop drives."""
 
     cursor: PromptCursor
+    schedule: Schedule
     rollouts: Rollouts
     engines: Engines
     policy: Policy
@@ -47,10 +49,13 @@ class SyncTrainer:
 
     async def run(self) -> None:
         """All steps, from the first weight sync to the last evaluation."""
-        await self._start()
-        for step in range(1, self._args.run.steps + 1):
-            await self._step(step)
-        await self._recorded()
+        try:
+            await self._start()
+            for step in range(1, self._args.run.steps + 1):
+                await self._step(step)
+            await self._recorded()
+        finally:
+            await ended(self._recording, self._canary)
 
     async def _start(self) -> None:
         clock = self._parts.clock
@@ -107,14 +112,7 @@ class SyncTrainer:
             await self._recording
 
     def _plan(self, batch: RolloutBatch) -> StepPlan:
-        return make_plan(
-            batch.total_lengths_B,
-            batch.loss_mask.sums(),
-            batch.group_B,
-            prompts_per_update=self._args.algorithm.prompts_per_update or self._args.rollout.prompts_per_step,
-            ranks=self._args.actor.parallel.data,
-            tokens_per_micro_batch=self._args.actor.tokens_per_micro_batch,
-        )
+        return make_plan(SampleSizes.of(batch, share_prompts=self._args.actor.share_prompts), self._parts.schedule)
 
     async def _push(self) -> None:
         """The canary is scored while the next rollout runs, unless that must be all that the engines batch."""

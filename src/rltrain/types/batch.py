@@ -73,6 +73,22 @@ class RolloutBatch:
     def __len__(self) -> int:
         return len(self.response_ids)
 
+    @classmethod
+    def of_sequence(cls, token_ids: Ids) -> RolloutBatch:
+        """One sample whose response is all but the first token, for scoring alone."""
+        length = len(token_ids) - 1
+        zeros = Ragged(np.zeros(length, np.float32), np.array([0, length]))
+        return cls(
+            step=0,
+            version=0,
+            prompt_ids=Ragged[np.int32].of([token_ids[:1]], np.int32),
+            response_ids=Ragged[np.int32].of([token_ids[1:]], np.int32),
+            loss_mask=Ragged(np.zeros(length, np.bool_), zeros.offsets),
+            rollout_logprobs=zeros,
+            advantages=zeros,
+            group_B=np.zeros(1, np.int32),
+        )
+
     @property
     def total_lengths_B(self) -> Offsets:
         """Tokens of prompt and response."""

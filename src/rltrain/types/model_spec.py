@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rltrain.config.errors import Problem, UserError
-
-FAMILIES = {
-    "LlamaForCausalLM": "llama",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-"""Architectures that the trainer builds, by the name in `config.json`."""
-ROPE_FACTORS: dict[str, tuple[str, ...]] = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
-"""Rotary scalings that the trainer builds, with the numbers that each one needs."""
-BUILT: dict[str, tuple[object, ...]] = {
-    "hidden_act": (None, "silu"),
-    "attention_bias": (None, False),
-    "mlp_bias": (None, False),
-    "use_sliding_window": (None, False),
-    "partial_rotary_factor": (None, 1, 1.0),
-    "quantization_config": (None,),
-}
-"""Values that the trainer's model code stands for. Another one would be trained as a model that it isn't."""
-QWEN3_HEAD_DIM = 128
-"""Of a Qwen3 config without `head_dim`; the other families divide the hidden size."""
+from rltrain.config.readable import read_json
+from rltrain.types.hf_config import Family, eos_ids, not_built, rope_fields, rope_parameters
+from rltrain.types.hf_families import FAMILIES
+from rltrain.types.hf_numbers import out_of_range
+from rltrain.types.model_parts import ExpertsSpec, LatentSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +39,80 @@ class ModelSpec:
     initializer_range: float
     eos_ids: tuple[int, ...]
     """Every EOS id of `generation_config.json` and `config.json`."""
+    output_bias: bool = False
+    """Of the attention's output projection."""
+    mlp_bias: bool = False
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    """Of the gate."""
+    post_norms: bool = False
+    """Attention and MLP have a norm behind them, too."""
+    zero_centred_norms: bool = False
+    """Norms multiply by 1 + weight."""
+    embedding_scale: float = 1.0
+    query_scale: float | None = None
+    """What scores are multiplied by; head_dim ** -0.5 where None."""
+    rotary_dim: int | None = None
+    """Numbers of each head that are turned, the first ones; all where None."""
+    rotary_interleaved: bool = False
+    """Neighbours are turned together, instead of numbers half of them apart."""
+    windows: tuple[int | None, ...] = ()
+    """Of each layer, tokens that a token sees, itself included; of no layer where empty."""
+    window_rope_theta: float | None = None
+    """Base of the layers with a window, which have no scaling then."""
+    latent: LatentSpec | None = None
+    """In place of plain query, key and value projections."""
+    experts: ExpertsSpec | None = None
+    num_extra_layers: int = 0
+    """Layers behind the last one that predict further tokens: neither built nor trained nor written."""
+
+    def window(self, layer: int) -> int | None:
+        return self.windows[layer] if self.windows else None
+
+    @property
+    def cache_numbers(self) -> int:
+        """Numbers that an engine's cache holds of a token, in all layers."""
+        latent = self.latent
+        width = 2 * self.num_kv_heads * self.head_dim if latent is None else latent.key_value_rank + latent.rotary_dim
+        return self.num_layers * width
+
+    def is_sparse(self, layer: int) -> bool:
+        return self.experts is not None and self.experts.sparse_layers[layer]
 
     @property
     def num_parameters(self) -> int:
-        query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        attention = self.hidden_size * (2 * query + 2 * key)
-        attention += (query + 2 * key) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        layer = attention + mlp + 2 * self.hidden_size
+        layers = sum(self._layer_parameters(number) for number in range(self.num_layers))
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tied else 2)
-        return self.num_layers * layer + embeddings + self.hidden_size
+        return layers + embeddings + self.hidden_size
+
+    def _layer_parameters(self, number: int) -> int:
+        attention = self._attention_parameters() if self.latent is None else self._latent_parameters(self.latent)
+        experts = self.experts if self.is_sparse(number) else None
+        mlp = self._mlp_parameters(self.intermediate_size) if experts is None else self._expert_parameters(experts)
+        return attention + mlp + self.hidden_size * (4 if self.post_norms else 2)
+
+    def _attention_parameters(self) -> int:
+        query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        matrices = self.hidden_size * (2 * query + 2 * key)
+        biases = (query + 2 * key) * self.qkv_bias + self.hidden_size * self.output_bias
+        return matrices + biases + 2 * self.head_dim * self.qk_norm
+
+    def _latent_parameters(self, latent: LatentSpec) -> int:
+        hidden, rank = self.hidden_size, latent.key_value_rank
+        query = self.num_heads * latent.query_dim
+        found = hidden * query
+        if latent.query_rank is not None:
+            found = latent.query_rank * (hidden + 1 + query)
+        found += hidden * (rank + latent.rotary_dim) + rank
+        found += rank * self.num_heads * (latent.plain_dim + latent.value_dim)
+        return found + self.num_heads * latent.value_dim * hidden
+
+    def _mlp_parameters(self, inner: int) -> int:
+        return 3 * self.hidden_size * inner + (2 * inner + self.hidden_size) * self.mlp_bias
+
+    def _expert_parameters(self, experts: ExpertsSpec) -> int:
+        router = experts.count * self.hidden_size + experts.count * experts.correction_bias
+        shared = 3 * self.hidden_size * (experts.shared_size or 0) + self.hidden_size * experts.shared_gate
+        return router + shared + experts.count * 3 * self.hidden_size * experts.intermediate_size
 
     @classmethod
     def read(cls, path: Path) -> ModelSpec:
@@ -82,9 +126,10 @@ class ModelSpec:
             rule = f"architecture {architecture} is not supported"
             raise UserError.single("model.path", rule, value=path, hint=f"supported: {', '.join(FAMILIES)}")
         family = FAMILIES[architecture]
+        config = dict(family.defaults) | config
         problems = [
             Problem(key="model.path", rule=f"config.json has {rule}", value=str(path), hint=hint)
-            for rule, hint in _not_built(family, config)
+            for rule, hint in (*_out_of_range(path, config), *not_built(family, config))
         ]
         if problems:
             raise UserError(problems)
@@ -94,76 +139,35 @@ class ModelSpec:
             raise UserError.single("model.path", f"config.json lacks {error}", value=path) from error
 
     @classmethod
-    def _from_config(cls, path: Path, family: str, config: Mapping[str, Any]) -> ModelSpec:
-        rope = _rope(config)
+    def _from_config(cls, path: Path, family: Family, config: Mapping[str, Any]) -> ModelSpec:
         num_heads = int(config["num_attention_heads"])
-        head_dim = QWEN3_HEAD_DIM if family == "qwen3" else int(config["hidden_size"]) // num_heads
-        return cls(
-            path=path,
-            family=family,
-            num_layers=int(config["num_hidden_layers"]),
-            hidden_size=int(config["hidden_size"]),
-            num_heads=num_heads,
-            num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
-            head_dim=int(config.get("head_dim") or head_dim),
-            intermediate_size=int(config["intermediate_size"]),
-            vocab_size=int(config["vocab_size"]),
-            norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
-            rope_scaling=rope if _rope_type(rope) != "default" else None,
-            max_positions=int(config["max_position_embeddings"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=family == "qwen2",
-            qk_norm=family == "qwen3",
-            initializer_range=float(config.get("initializer_range", 0.02)),
-            eos_ids=_eos_ids(config, _read_json(path / "generation_config.json") or {}),
-        )
+        fields: dict[str, Any] = {
+            "num_layers": int(config["num_hidden_layers"]),
+            "hidden_size": int(config["hidden_size"]),
+            "num_heads": num_heads,
+            "num_kv_heads": int(config.get("num_key_value_heads") or num_heads),
+            "head_dim": int(config.get("head_dim") or int(config["hidden_size"]) // num_heads),
+            "intermediate_size": int(config["intermediate_size"]),
+            "vocab_size": int(config["vocab_size"]),
+            "norm_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+            **rope_fields(rope_parameters(config), config),
+            "max_positions": int(config["max_position_embeddings"]),
+            "tied": bool(config.get("tie_word_embeddings", False)),
+            "qkv_bias": False,
+            "qk_norm": False,
+            "initializer_range": float(config.get("initializer_range", 0.02)),
+            "eos_ids": eos_ids(config, _read_json(path / "generation_config.json") or {}),
+        }
+        return cls(path=path, family=family.name, **(fields | family.fields(config)))
 
 
-def _not_built(family: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the config asks for and the trainer's model code doesn't do, each with what it does."""
-    for name, built in BUILT.items():
-        if name == "attention_bias" and family == "qwen2":
-            continue  # its biases are fixed, and transformers doesn't read the key either
-        if (value := config.get(name)) not in built:
-            hint = "dequantise it" if name == "quantization_config" else f"supported: {json.dumps(built[-1])}"
-            yield f"{name} = {json.dumps(value)}, which the trainer doesn't build", hint
-    layer_types: list[str] = config.get("layer_types") or []
-    if other := sorted(set(layer_types) - {"full_attention"}):
-        yield f"layer_types = {', '.join(other)}, which the trainer doesn't build", "supported: full_attention"
-    rope = _rope(config)
-    if (share := rope.get("partial_rotary_factor")) not in BUILT["partial_rotary_factor"]:
-        yield f"rope_parameters.partial_rotary_factor = {share}, which the trainer doesn't build", "supported: 1.0"
-    kind = _rope_type(rope)
-    if kind not in ROPE_FACTORS:
-        hint = f"supported: {', '.join(ROPE_FACTORS)}"
-        yield f"the rotary scaling {json.dumps(kind)}, which the trainer doesn't build", hint
-    for name in ROPE_FACTORS.get(kind, ()):
-        if not isinstance(rope.get(name), int | float):
-            yield f"the rotary scaling {kind} without a number {name}", "add it"
-
-
-def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return config.get("rope_parameters") or config.get("rope_scaling") or {}
-
-
-def _rope_type(rope: Mapping[str, Any]) -> str:
-    return rope.get("rope_type", rope.get("type", "default"))
-
-
-def _eos_ids(*configs: Mapping[str, Any]) -> tuple[int, ...]:
-    ids: dict[int, None] = {}
-    for config in configs:
-        found: int | list[int] | None = config.get("eos_token_id")
-        listed = found if isinstance(found, list) else [] if found is None else [found]
-        ids |= dict.fromkeys(listed)
-    return tuple(ids)
+def _out_of_range(path: Path, config: Mapping[str, Any]) -> list[tuple[str, None]]:
+    generation = _read_json(path / "generation_config.json") or {}
+    return [(rule, None) for rule in out_of_range(config, generation)]
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError.single("model.path", f"can't be read: {error}", value=path) from error
+        return read_json(path)
+    except ValueError as error:
+        raise UserError.single("model.path", str(error), value=path) from error

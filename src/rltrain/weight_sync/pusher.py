@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from rltrain.concurrency import ended, together
 from rltrain.config.weight_sync import WeightSyncConfig
 from rltrain.types.errors import RunError
 from rltrain.types.model_spec import ModelSpec
@@ -46,7 +47,7 @@ class WeightPusher:
         """Agrees on the buckets. Raises RunError where the trainer's weights lack some that an engine has."""
         deadline = Deadline(self._config.timeout_s)
         offer = await deadline.wait(self._trainer.offer_weights(), what="the trainer to lay out its weights")
-        attached = asyncio.gather(*(engine.attach_weights(offer.plan, offer.slots) for engine in self._engines))
+        attached = together(*(engine.attach_weights(offer.plan, offer.slots) for engine in self._engines))
         await deadline.wait(attached, what=f"{self._names} to open the trainer's slots")
         self._plan = offer.plan
 
@@ -86,11 +87,11 @@ class WeightPusher:
         last = len(plan.buckets) - 1
         for index in range(last):
             loading = self._load(index, sums[index], version=version, verify=verify, deadline=deadline)
-            _, written = await asyncio.gather(loading, self._write(index + 1, verify, deadline))
+            _, written = await together(loading, self._write(index + 1, verify, deadline))
             sums.append(written)
         scoring = deadline.wait(self._trainer.score(self._canary), what="the trainer to score the canary")
         loading = self._load(last, sums[last], version=version, verify=verify, deadline=deadline)
-        scores, _ = await asyncio.gather(scoring, loading)
+        scores, _ = await together(scoring, loading)
         return scores
 
     async def _write(self, index: int, verify: bool, deadline: Deadline) -> int | None:
@@ -98,23 +99,24 @@ class WeightPusher:
         return await deadline.wait(writing, what=f"the trainer to write bucket {index}")
 
     async def _load(self, index: int, sent: int | None, *, version: int, verify: bool, deadline: Deadline) -> None:
-        loading = asyncio.gather(
-            *(engine.load_bucket(index, version=version, verify=verify) for engine in self._engines)
-        )
+        loading = together(*(engine.load_bucket(index, version=version, verify=verify) for engine in self._engines))
         received = await deadline.wait(loading, what=f"{self._names} to load bucket {index}")
         wrong = [engine.name for engine, found in zip(self._engines, received, strict=True) if found != sent]
         if wrong:
             raise RunError(f"weight sync: {', '.join(wrong)} read other bytes of bucket {index} than the trainer wrote")
 
     async def _engine_scores(self, deadline: Deadline) -> dict[str, Floats]:
-        scoring = asyncio.gather(*(engine.score(self._canary) for engine in self._engines))
+        scoring = together(*(engine.score(self._canary) for engine in self._engines))
         found = await deadline.wait(scoring, what=f"{self._names} to score the canary")
         return {engine.name: scores for engine, scores in zip(self._engines, found, strict=True)}
 
     async def _refuse(self, reason: str) -> None:
         """An engine that doesn't answer is dead or stuck: its error is the one that is being raised already."""
-        refusing = asyncio.gather(*(engine.refuse(reason) for engine in self._engines), return_exceptions=True)
-        await asyncio.wait([refusing], timeout=REFUSE_TIMEOUT_S)
+        refusing = [asyncio.ensure_future(engine.refuse(reason)) for engine in self._engines]
+        try:
+            await asyncio.wait(refusing, timeout=REFUSE_TIMEOUT_S)
+        finally:
+            await ended(*refusing)
 
     @property
     def _names(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import torch
 
@@ -22,8 +24,8 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
 class BucketSender:
     """Owns the slots: one, or two that take turns where there are several buckets.
 
-    `tensors()` gives the weights in the order of `specs`, anew for each sync. Where several ranks hold the weights, all
-    of them iterate (with `drain`) while the first one writes. `make_slot` gives a slot of so many bytes.
+    `tensors()` gives the weights in the order of `specs`, anew for each sync. Where several ranks hold the weights, the
+    others follow (`BucketFollower`). `make_slot` gives a slot of so many bytes.
     """
 
     def __init__(
@@ -75,6 +77,28 @@ class BucketSender:
         self._source = None
         if left is not None:
             raise RunError(f"weight sync: the trainer has {left[0]}, which isn't planned")
+
+
+class BucketFollower:
+    """A rank that has a part of the weights: iterates as often and as far as the `BucketSender` of another does."""
+
+    def __init__(self, specs: Sequence[TensorSpec], tensors: Callable[[], Tensors], bucket_bytes: int) -> None:
+        self._plan = plan_buckets(specs, bucket_bytes)
+        self._tensors = tensors
+        self._source: Tensors = iter(())
+
+    def write(self, index: int, *, verify: bool) -> None:
+        buckets = self._plan.buckets
+        if index == 0:
+            if len(buckets) > 1:
+                deque(self._tensors(), maxlen=0)
+            self._source = self._tensors()
+        deque(islice(self._source, len(buckets[index].tensors)), maxlen=0)
+        if index == len(buckets) - 1:
+            deque(self._source, maxlen=0)
+
+    def close(self) -> None:
+        self._source = iter(())
 
 
 def first_not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> str | None:

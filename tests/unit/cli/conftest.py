@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`c.yaml`, `train.jsonl`, `eval.jsonl` and the directory `model`."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
     home, away = tmp_path / "home", tmp_path / "away"
     home.mkdir()
     away.mkdir()

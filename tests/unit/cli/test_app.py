@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,15 @@ BAD = {
         ["actor.megatron.optimizer.lr=1"],
         ["actor.megatron.optimizer.lr", "actor.optimizer.learning_rate"],
     ),
+    "no place for runs": (["run.directory=/proc/x"], ["run.directory = /proc/x", "nothing can be made in /proc"]),
+    "empty address": (["cluster.address=''"], ["cluster.address", "auto or host:port"]),
+    "absurd steps": (["run.steps=100000000000000000000000000"], ["run.steps", "at most 1000000000"]),
+    "more than the memory": (["rollout.kv_cache_bytes=4398046511104"], ["rollout.kv_cache_bytes", "this machine has"]),
+    "too few prompts": (["rollout.prompts_per_step=11"], ["c.yaml:4:3", "data.small", "10 prompts < 11 prompts"]),
+    "too few epochs": (["data.max_epochs=1"], ["data.max_epochs = 1", "10.00 epochs"]),
+    "part named as a metric": (["reward.parts={mean: {kind: exact}}"], ["reward.parts.mean", "reward/mean"]),
+    "set named as training": (["eval.sets={train: {sources: [{path: eval.jsonl}]}}"], ["eval.sets.train", "seeded"]),
+    "wandb without a key": (["telemetry.wandb={project: p, mode: online}"], ["telemetry.wandb", "WANDB_API_KEY"]),
     "several at once": (["run.steps=0", "rollout.x=1", "data.seed=-1"], ["run.steps", "rollout.x", "data.seed"]),
 }
 
@@ -105,6 +115,22 @@ def test_the_version_is_told() -> None:
     assert (result.exit_code, result.output.strip()) == (0, f"rltrain {__version__}")
 
 
+def test_usage_lines_name_arguments_plainly() -> None:
+    for command in (["train"], ["validate"], ["config", "show"]):
+        usage = next(
+            line for line in CliRunner().invoke(app, [*command, "--help"]).output.splitlines() if "Usage" in line
+        )
+        assert usage.strip().endswith("{CONFIG} [KEY=VALUE]..."), usage
+
+
+def test_a_shell_is_told_how_to_complete() -> None:
+    environment = {"_RLTRAIN_COMPLETE": "complete_bash", "COMP_WORDS": "rltrain config ", "COMP_CWORD": "2"}
+    command = [sys.executable, "-c", f"import sys; sys.argv = ['rltrain']; {MAIN}"]
+    environment = os.environ | environment
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert result.stdout.split() == ["show", "schema", "diff"]
+
+
 def test_a_command_that_does_not_exist_ends_with_2() -> None:
     assert CliRunner().invoke(app, ["trian"]).exit_code == 2
 
@@ -114,6 +140,52 @@ def test_a_dry_run_checks_and_leaves_nothing(workspace: Path) -> None:
     result = CliRunner().invoke(app, ["train", str(workspace / "c.yaml"), "--dry-run"])
     assert result.exit_code == 0, result.output
     assert sorted(workspace.parent.rglob("*")) == before
+
+
+def test_a_row_beyond_the_first_few_ends_a_dry_run_with_its_file_and_line(workspace: Path) -> None:
+    with (workspace / "train.jsonl").open("a") as file:
+        file.write('{"prompt": "1=", "label": "1"}\n' * 50 + '{"prompt": 3}\n')
+    result = CliRunner().invoke(app, ["train", str(workspace / "c.yaml"), "--dry-run"])
+    assert result.exit_code == 2
+    assert f"{workspace / 'train.jsonl'}:61" in result.stderr
+
+
+def test_an_existing_run_is_told_by_a_dry_run_and_left_alone(workspace: Path) -> None:
+    run = workspace / "runs" / "first"
+    run.mkdir(parents=True)
+    command = ["train", str(workspace / "c.yaml"), "--dry-run", "run.name=first"]
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, "--overwrite" in result.stderr) == (2, True), result.output
+    result = CliRunner().invoke(app, [*command, "--overwrite"])
+    assert (result.exit_code, "was not made by rltrain" in result.stderr) == (2, True), result.output
+    (run / ".rltrain-run").touch()
+    assert CliRunner().invoke(app, [*command, "--overwrite"]).exit_code == 0
+    assert [path.name for path in run.iterdir()] == [".rltrain-run"]
+
+
+@pytest.mark.parametrize("override", ["telemetry.wandb={project: p, mode: online}", "rollout.prompts_per_step=11"])
+def test_a_refused_start_loses_no_earlier_run(workspace: Path, override: str) -> None:
+    run = workspace / "runs" / "first"
+    run.mkdir(parents=True)
+    for name in (".rltrain-run", "metrics.jsonl"):
+        (run / name).touch()
+    before = sorted(workspace.rglob("*"))
+    result = CliRunner().invoke(app, ["train", str(workspace / "c.yaml"), "run.name=first", "--overwrite", override])
+    assert result.exit_code == 2, result.output
+    assert sorted(path for path in workspace.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+@pytest.mark.parametrize("command", [["train", "--dry-run"], ["validate"]], ids=["train", "validate"])
+def test_a_failing_reward_is_told_once_with_its_place(workspace: Path, command: list[str]) -> None:
+    (workspace / "mine.py").write_text("def boom(response): raise RuntimeError('no such luck')\n")
+    text = (workspace / "c.yaml").read_text()
+    part = "digits: {kind: prefix_match}"
+    assert part in text
+    (workspace / "c.yaml").write_text(text.replace(part, "mine: {kind: custom, function: mine:boom}"))
+    result = CliRunner().invoke(app, [*command, str(workspace / "c.yaml")])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"{workspace / 'c.yaml'}:8:11: reward.parts.mine: ") and "no such luck" in line
 
 
 def test_a_bad_row_ends_a_dry_run_with_its_file_and_line(workspace: Path) -> None:

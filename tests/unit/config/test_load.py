@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +130,36 @@ def test_a_base_is_merged_key_by_key_and_its_paths_count_from_its_own_file(works
     assert args.data.sources[0].path == workspace / "train.jsonl"
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["algorithm", "algorithm.kl", "algorithm.loss", "actor.recompute", "actor.optimizer.schedule", "actor.parallel",
+     "actor.megatron", "actor.megatron.ddp", "checkpoint", "cluster", "cluster.env", "data.template", "rollout.vllm",
+     "telemetry", "weight_sync"],
+)  # fmt: skip
+def test_a_null_section_is_as_good_as_none_in_files_and_overrides(workspace: Path, key: str) -> None:
+    absent = load_args(workspace / "c.yaml").config()
+    assert load_args(workspace / "c.yaml", [f"{key}=null"]).config() == absent
+    nested = "null"
+    for name in reversed(key.split(".")):
+        nested = f"{{{name}: {nested}}}"
+    above = workspace / "above.yaml"
+    above.write_text(f"{nested[:1]}base: c.yaml, {nested[1:]}\n")
+    assert load_args(above).config() == absent
+
+
+def test_null_switches_off_what_a_base_has_on(workspace: Path) -> None:
+    above = workspace / "above.yaml"
+    above.write_text("base: c.yaml\nalgorithm: {kl: {kind: k3, coefficient: 0.1}}\nactor: {recompute: {kind: full}}\n")
+    args = load_args(above, ["algorithm.kl=null", "actor.recompute=~"])
+    assert (args.algorithm.kl.kind, args.actor.recompute.kind) == ("none", "none")
+
+
+@pytest.mark.parametrize("key", ["run", "data", "reward", "rollout", "actor", "actor.model", "reward.parts"])
+def test_a_null_section_that_a_run_needs_is_refused(workspace: Path, key: str) -> None:
+    with pytest.raises(UserError, match=rf"{key} = null: must be a mapping"):
+        load_args(workspace / "c.yaml", [f"{key}=null"])
+
+
 def test_bases_that_go_round_are_refused(workspace: Path) -> None:
     (workspace / "a.yaml").write_text("base: b.yaml\n")
     (workspace / "b.yaml").write_text("base: a.yaml\n")
@@ -149,6 +180,53 @@ def test_sec_03_a_key_of_a_service_is_refused_and_not_shown(workspace: Path) -> 
     assert len(found) == 2
     assert "telemetry.wandb.key" in found[0] and "WANDB_API_KEY" in found[0]
     assert not any("SECRET123" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.sources=[{}]", "data.sources[0].path: is required"),
+        ("reward.parts={a: {}}", "reward.parts.a.kind: is required"),
+        ("data.sources=[]", "data.sources = a list of 0: needs at least 1 entry"),
+        ("run=", "run = null: must be a mapping (its keys go below it, indented)"),
+        ("run.steps=", "run.steps = null: must be a whole number"),
+        ("run.steps=' '", 'run.steps = " ": must be a whole number'),
+        ("rollout.top_k=.inf", "rollout.top_k = .inf: must be a whole number"),
+        ("actor.optimizer.learning_rate=1e400", "actor.optimizer.learning_rate = 1e400: must be a finite number"),
+    ],
+)
+def test_a_problem_is_told_once_and_with_what_was_written(workspace: Path, override: str, expected: str) -> None:
+    (found,) = messages(workspace / "c.yaml", override)
+    assert expected in found
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", ".nan", "'.inf'"])
+def test_no_hint_says_to_write_what_is_no_number(workspace: Path, text: str) -> None:
+    for key in ("actor.optimizer.learning_rate", "run.steps"):
+        (found,) = messages(workspace / "c.yaml", f"{key}={text}")
+        assert "write" not in found
+
+
+def test_a_base_that_is_no_file_is_told_for_what_it_is(workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    for base, rule in ((str(workspace), "is a directory"), ("pipe", "is a pipe"), ("/dev/zero", "is a device")):
+        (workspace / "d.yaml").write_text(f"base: {base}\n")
+        (found,) = messages(workspace / "d.yaml")
+        assert f"d.yaml:1:7: base = {base}" in found and rule in found
+
+
+def test_a_config_that_is_no_file_is_told_for_what_it_is(workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    for path, rule in ((workspace, "is a directory"), (workspace / "pipe", "is a pipe"), (Path("/dev/zero"), "device")):
+        (found,) = messages(path)
+        assert str(path) in found and rule in found
+
+
+def test_a_huge_file_is_no_config(workspace: Path) -> None:
+    with (workspace / "huge.yaml").open("wb") as file:
+        file.truncate(2**40)
+    (found,) = messages(workspace / "huge.yaml")
+    assert "more than 16 MiB" in found
 
 
 def test_args_are_read_only(workspace: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltrain.config.cluster import ClusterConfig
-from rltrain.config.machine import Machine, this_machine, visible_gpus
+from rltrain.config.machine import Machine, host_memory_bytes, this_machine, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,15 @@ def test_gpus_are_device_files_that_cuda_may_see(
 
 
 def test_auto_takes_gpus_where_there_are_some() -> None:
-    assert this_machine(ClusterConfig(gpus=2)) == Machine("cuda", 2)
-    assert this_machine(ClusterConfig(gpus=0)) == Machine("cpu", 0)
-    assert this_machine(ClusterConfig(gpus=2, device="cpu")) == Machine("cpu", 0)
+    memory = host_memory_bytes()
+    assert this_machine(ClusterConfig(gpus=2)) == Machine("cuda", 2, host_memory_bytes=memory)
+    assert this_machine(ClusterConfig(gpus=0)) == Machine("cpu", 0, host_memory_bytes=memory)
+    assert this_machine(ClusterConfig(gpus=2, device="cpu")) == Machine("cpu", 0, host_memory_bytes=memory)
+
+
+def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
+    limit, none, gone = tmp_path / "memory.max", tmp_path / "none", tmp_path / "gone"
+    limit.write_text("1048576\n")
+    none.write_text("max\n")
+    assert host_memory_bytes(limits=(gone, none, limit)) == 2**20
+    assert host_memory_bytes(limits=(none,)) > 2**20

@@ -17,6 +17,11 @@ from rltrain.config.machine import Machine
 class Model:
     max_positions: int = 128
     vocab_size: int = 64
+    num_layers: int = 6
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    intermediate_size: int = 32
+    experts: None = None
 
 
 CPU = rules.Facts(machine=Machine("cpu", 0), visible_gpus=0, model=Model())
@@ -34,6 +39,16 @@ def test_the_small_config_breaks_no_rule(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
+        (["reward.parts={mean: {kind: exact}}"], ["reward.parts.mean", "reward/mean", "mean_part"]),
+        (["reward.parts={std: {kind: exact}}"], ["reward.parts.std", "reward/std"]),
+        (
+            ["eval.sets.greedy.reward={parts: {mean: {kind: exact}}}"],
+            ["eval.sets.greedy.reward.parts.mean", "reward/mean"],
+        ),
+        (
+            ["rollout.prompts_per_step=1000000", "rollout.samples_per_prompt=16"],
+            ["rollout.prompts_per_step", "16000000 samples", "4194304", "at most 262144"],
+        ),
         (["algorithm.prompts_per_update=4"], ["algorithm.prompts_per_update = 4", "80", "32", "2 or 5"]),
         (["actor.parallel.data=81"], ["actor.parallel.data = 81", "10 prompts x 8", "80"]),
         (["rollout.samples_per_prompt=1"], ["rollout.samples_per_prompt = 1", "at least 2"]),
@@ -49,6 +64,8 @@ def test_the_small_config_breaks_no_rule(workspace: Path) -> None:
         (["eval.sets.greedy.sampling.top_k=5"], ["eval.sets.greedy.sampling.top_k"]),
         (["data.label_key=null"], ["data.label_key", "digits"]),
         (["reward.parts.digits.weight=0"], ["reward.parts", "weight 0"]),
+        (["actor.optimizer.offload=true"], ["actor.optimizer.offload", "GPUs"]),
+        (["actor.parallel.sequence=true"], ["actor.parallel.sequence = true"]),
         (["actor.optimizer.warmup_steps=11"], ["actor.optimizer.warmup_steps = 11", "10"]),
         (
             ["actor.optimizer.schedule={kind: linear, decay_steps: 2}", "actor.optimizer.warmup_steps=3"],
@@ -80,6 +97,17 @@ def test_cfg_05_engines_must_fit_the_gpus(workspace: Path) -> None:
 def test_engines_may_share_a_single_gpu(workspace: Path) -> None:
     one = rules.Facts(machine=Machine("cuda", 1), visible_gpus=1, model=Model())
     assert found(workspace, "rollout.engines=2", facts=one) == []
+
+
+def test_cfg_05_ranks_must_fit_the_gpus(workspace: Path) -> None:
+    (problem,) = found(workspace, "actor.parallel.tensor=2", "actor.parallel.context=3", facts=FOUR_GPUS)
+    assert "6 ranks" in problem and "has 4" in problem
+
+
+def test_engines_of_several_gpus_share_none_with_the_trainer(workspace: Path) -> None:
+    (problem,) = found(workspace, "rollout.tensor_parallel=2", "actor.parallel.data=4", facts=FOUR_GPUS)
+    assert "rollout.tensor_parallel = 2" in problem and "4" in problem
+    assert found(workspace, "rollout.tensor_parallel=2", "actor.parallel.data=2", facts=FOUR_GPUS) == []
 
 
 def test_threads_mean_nothing_on_gpus(workspace: Path) -> None:

@@ -39,4 +39,5 @@ MODEL = {
     "max_position_embeddings": 128,
 }
 
-ROWS = '{"prompt": "1=", "label": "1111"}\n{"prompt": "2=", "label": "2222"}\n'
+ROWS = "".join(f'{{"prompt": "{digit}=", "label": "{digit * 4}"}}\n' for digit in "1234567890")
+"""As many as a step draws."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltrain.data.packing import gather, pack
+from rltrain.data.packing import count_rows, gather, pack
 from rltrain.types.batch import Ragged, RolloutBatch
 
 
@@ -77,6 +77,15 @@ def test_padding_makes_a_multiple_and_is_never_scored(numbers: list[int]) -> Non
     plain = pack(make_batch([[1], [2]], [[2, 3], [4]]), numbers)
     assert len(rows.tokens_T) % 4 == 0 and rows.cu_seqlens[-1] == len(rows.rows_E)
     assert rows.row_P.tolist() == plain.row_P.tolist()
+
+
+@pytest.mark.parametrize("numbers", [[0, 1], []])
+def test_a_micro_batch_can_have_as_many_rows_as_another(numbers: list[int]) -> None:
+    batch = make_batch([[1], [1]], [[2, 3], [4]])
+    rows = pack(batch, numbers, pad_to=2, least_rows=7)
+    assert len(rows.tokens_T) == 8 and len(rows.row_P) == (3 if numbers else 0)
+    assert count_rows(batch, numbers) == (2 if numbers else 0)
+    assert count_rows(batch, numbers, share_prompts=False) == (3 if numbers else 0)
 
 
 def test_an_empty_prompt_is_named() -> None:

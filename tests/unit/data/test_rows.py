@@ -78,7 +78,7 @@ def test_parquet_rows_equal_jsonl_rows(tmp_path: Path) -> None:
     [
         ("rows.csv", b"a,b", "jsonl or .parquet"),
         ("rows.parquet", b"no parquet", "can't be read"),
-        ("", None, "is no file"),
+        ("", None, "is a directory"),
     ],
 )
 def test_unreadable_files_are_user_errors(tmp_path: Path, name: str, content: bytes | None, rule: str) -> None:
@@ -90,7 +90,7 @@ def test_unreadable_files_are_user_errors(tmp_path: Path, name: str, content: by
 
 
 def test_a_missing_file_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.sources\[0\]\.path .*: no such file"):
+    with pytest.raises(UserError, match=r"data\.sources\[0\]\.path .*: there is no such file"):
         list(read_rows(tmp_path / "none.jsonl", where="data.sources[0].path"))
 
 

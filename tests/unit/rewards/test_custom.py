@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,48 @@ def test_rew_10_the_declared_key_of_a_dict() -> None:
     assert checked_score({"score": True, "format": 0.5}, "score") == Score(1.0, {"format": 0.5})
     with pytest.raises(ValueError, match="without value_key 'score': format"):
         checked_score({"format": 0.5}, "score")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1, 1.0),
+        (True, 1.0),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), 1.0),
+        (np.array(0.5), 0.5),
+        (np.int64(-3), -3.0),
+        (10**29, 1e29),
+        (-0.0, 0.0),
+    ],
+)
+def test_numbers_and_scalars_are_rewards(value: object, expected: float) -> None:
+    assert checked_score(value, None) == Score(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        pytest.param(10**400, "whole number of 1329 bits", id="huge"),
+        pytest.param(-(10**400), "whole number of 1329 bits", id="minus huge"),
+        pytest.param(10**6000, "whole number of 19932 bits", id="beyond texts"),
+        (1e308, r"1e\+308, in size larger than 1e\+30"),
+        (float("nan"), "returned nan"),
+        (float("-inf"), "returned -inf"),
+        (np.float32("inf"), "returned inf"),
+        ("1", "returned str '1'"),
+        (None, "returned NoneType"),
+        (1j, "returned complex"),
+        (Decimal("0.5"), "returned Decimal"),
+        (np.array([0.5]), "returned ndarray"),
+        ([0.5], "returned list"),
+    ],
+)
+def test_what_is_no_finite_number_of_a_sensible_size_is_refused(value: object, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        checked_score(value, None)
+    with pytest.raises(ValueError, match=rule):
+        checked_score({"reward": 1, "other": value}, "reward")
 
 
 def test_rew_10_a_group_needs_a_value_for_each_sample() -> None:

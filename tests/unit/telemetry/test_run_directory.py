@@ -13,7 +13,7 @@ import pytest
 from rltrain.config.errors import UserError
 from rltrain.config.namespace import Args
 from rltrain.config.tree import Config
-from rltrain.telemetry.run_directory import MARKER, RunDirectory, default_name
+from rltrain.telemetry.run_directory import MARKER, RunDirectory, check_name, default_name
 
 MakeArgs = Callable[..., Args]
 
@@ -81,8 +81,52 @@ def test_cli_01_overwrite_removes_that_runs_directory_alone(make_args: MakeArgs)
     assert not again.metrics.exists()
     assert again.config.exists()
     assert other.metrics.read_text() == "old"
+    again.forget_replaced()
     assert sorted(path.name for path in again.path.parent.iterdir()) == ["first", "other"]
     again.release()
+
+
+def test_a_refused_start_brings_the_earlier_run_back(make_args: MakeArgs) -> None:
+    first = RunDirectory.create(make_args(), overwrite=False)
+    first.metrics.write_text("precious")
+    first.release()
+    again = RunDirectory.create(make_args(), overwrite=True)
+    again.metrics.write_text("nothing yet")
+    again.release()
+    again.discard()
+    assert first.metrics.read_text() == "precious"
+    assert [path.name for path in first.path.parent.iterdir()] == ["first"]
+
+
+def test_a_directory_that_cannot_be_filled_brings_the_earlier_run_back(
+    make_args: MakeArgs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = RunDirectory.create(make_args(), overwrite=False)
+    first.metrics.write_text("precious")
+    first.release()
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rltrain.telemetry.run_directory.write_text", full)
+    with pytest.raises(UserError, match="No space left"):
+        RunDirectory.create(make_args(), overwrite=True)
+    assert first.metrics.read_text() == "precious"
+    assert [path.name for path in first.path.parent.iterdir()] == ["first"]
+
+
+def test_a_taken_name_is_told_beforehand_and_nothing_is_touched(make_args: MakeArgs) -> None:
+    check_name(make_args(), overwrite=False)
+    run = RunDirectory.create(make_args(), overwrite=False)
+    with pytest.raises(UserError, match="another process is running in"):
+        check_name(make_args(), overwrite=True)
+    run.release()
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    check_name(make_args(), overwrite=True)
+    check_name(make_args(None), overwrite=False)
+    with pytest.raises(UserError, match="--overwrite"):
+        check_name(make_args(), overwrite=False)
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
 def test_cli_01_overwrite_leaves_a_directory_alone_that_is_not_ours(make_args: MakeArgs, tmp_path: Path) -> None:

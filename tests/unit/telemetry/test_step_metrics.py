@@ -6,6 +6,7 @@ import pytest
 
 from rltrain.algorithms.advantages import group_advantages
 from rltrain.config.algorithm import GroupMean
+from rltrain.config.rules import REWARD_METRICS
 from rltrain.telemetry.step_metrics import (
     group_metrics,
     response_metrics,
@@ -43,6 +44,11 @@ def test_log_04_metrics_of_tokens_are_absent_where_no_token_was_sampled(make_sam
     metrics = response_metrics([make_sample([5, 6], mask=[0, 0])])
     assert "response/perplexity" not in metrics
     assert metrics["tokens/generated"] == 0
+
+
+def test_no_reward_part_can_have_the_name_of_a_metric_of_the_whole_reward(make_sample: MakeSample) -> None:
+    metrics = reward_metrics([make_sample(reward=1.0), make_sample(reward=0.0)])
+    assert {name.removeprefix("reward/") for name in metrics} == REWARD_METRICS
 
 
 def test_log_07_rewards_are_raw_outcomes_not_advantages(make_sample: MakeSample) -> None:

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from rltrain.config.errors import UserError
 from rltrain.config.namespace import Args
-from rltrain.config.outputs import WandbConfig
 from rltrain.config.tree import Config
 from rltrain.telemetry.run_directory import RunDirectory
-from rltrain.telemetry.wandb_sink import WandbSink, check_wandb
+from rltrain.telemetry.wandb_sink import WandbSink
 
 
 def make_args(directory: Path, mode: str = "offline") -> Args:
@@ -26,20 +24,6 @@ def make_args(directory: Path, mode: str = "offline") -> Args:
         "telemetry": {"wandb": {"project": "test", "mode": mode}},
     }
     return Args(Config(**tree), config_path=directory / "c.yaml")
-
-
-def test_a_missing_package_is_a_user_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> None:
-        assert name == "wandb"
-
-    monkeypatch.setattr("rltrain.telemetry.wandb_sink.find_spec", nothing)
-    with pytest.raises(UserError, match=r"telemetry\.wandb: the package wandb is not installed .*rltrain\[wandb\]"):
-        check_wandb(WandbConfig(project="x"))
-
-
-def test_without_wandb_in_the_config_nothing_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    check_wandb(None)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the wandb extra")

@@ -13,26 +13,43 @@ CHUNK_BYTES = 256 * 2**20
 
 
 def pair_logprobs(
-    hidden_P: Tensor, weight: Tensor, targets_P: Tensor, *, temperature: float, group: Any
+    hidden_P: Tensor,
+    weight: Tensor,
+    targets_P: Tensor,
+    *,
+    temperature: float,
+    group: Any,
+    vocab_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of each target and the distribution's entropy in nats, both fp32 [P].
 
     hidden_P [P, hidden], weight [vocabulary / ranks, hidden] of this rank of `group`, targets_P [P] int64. The softmax
     of logits / temperature is fp32; the backward pass computes logits again. Entropy has no gradient. A target outside
-    of the vocabulary gets log-prob 0 and no gradient.
+    of the vocabulary gets log-prob 0 and no gradient. Rows of the ranks' weights past `vocab_size` are padding: no part
+    of the distribution, and without gradient.
     """
-    return _PairLogprobs.apply(hidden_P, weight, targets_P, temperature, group)  # pyright: ignore
+    ranks, rank = (group.size(), group.rank()) if group is not None else (1, 0)
+    size = ranks * weight.size(0) if vocab_size is None else vocab_size
+    start = rank * weight.size(0)
+    own = weight[: size - start] if size < start + weight.size(0) else weight
+    return _PairLogprobs.apply(hidden_P, own, targets_P, (start, size), temperature, group)  # pyright: ignore
 
 
 class _PairLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, hidden_P: Tensor, weight: Tensor, targets_P: Tensor, temperature: float, group: Any
+        ctx: Any,
+        hidden_P: Tensor,
+        weight: Tensor,
+        targets_P: Tensor,
+        place: tuple[int, int],
+        temperature: float,
+        group: Any,
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(hidden_P.dtype, torch.float32)
         logprobs_P = torch.empty(len(targets_P), dtype=wide, device=hidden_P.device)
         entropy_P, norm_P = torch.empty_like(logprobs_P), torch.empty_like(logprobs_P)
-        local_P, mine_P, legal_P = _local_targets(targets_P, weight, group)
+        local_P, mine_P, legal_P = _local_targets(targets_P, weight, place)
         for rows in _chunks(len(targets_P), weight):
             logits = _logits(hidden_P[rows], weight, temperature)
             top = _reduced(logits.amax(-1), group, dist.ReduceOp.MAX)
@@ -64,16 +81,16 @@ class _PairLogprobs(torch.autograd.Function):
             grad_hidden[rows] = grad @ weight
             grad_weight += grad.t() @ hidden_P[rows]
         grad_hidden = _reduced(grad_hidden, ctx.group, dist.ReduceOp.SUM)
-        return grad_hidden, grad_weight.to(weight.dtype), None, None, None
+        return grad_hidden, grad_weight.to(weight.dtype), None, None, None, None
 
 
-def _local_targets(targets_P: Tensor, weight: Tensor, group: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _local_targets(targets_P: Tensor, weight: Tensor, place: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """Targets as rows of this rank's weight (any legal row where it has not the target), whether it has them, and
-    whether any rank does."""
-    ranks, rank = (group.size(), group.rank()) if group is not None else (1, 0)
-    local_P = targets_P - rank * weight.size(0)
+    whether any rank does. `place` is the first of its rows and the size of the vocabulary."""
+    start, vocab_size = place
+    local_P = targets_P - start
     mine_P = (local_P >= 0) & (local_P < weight.size(0))
-    legal_P = (targets_P >= 0) & (targets_P < ranks * weight.size(0))
+    legal_P = (targets_P >= 0) & (targets_P < vocab_size)
     return torch.where(mine_P, local_P, 0), mine_P, legal_P
 
 

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from torch import Tensor
 
-from rltrain.backends.megatron.rotary import turned
+from rltrain.backends.megatron.context_parallel import ContextAttention
+from rltrain.backends.megatron.rotary import Rotation, turned
 from rltrain.backends.megatron.shared_rows import spread, taken
+from rltrain.backends.megatron.varlen_kernel import attend
 from rltrain.types.batch import PackedRows
 
 
 class RMSNorm(torch.nn.Module):
-    """x / rms(x) * weight, statistics in fp32 (Zhang & Sennrich 2019); Megatron's own wants TransformerEngine."""
+    """x / rms(x) * weight (or 1 + weight), statistics in fp32 (Zhang & Sennrich 2019).
+
+    Megatron's own wants TransformerEngine.
+    """
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: object) -> None:
         super().__init__()
         self.eps = eps
+        self.zero_centred: bool = config.layernorm_zero_centered_gamma
         device = "cpu" if config.use_cpu_initialization else torch.cuda.current_device()
-        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=device))
+        start = 0.0 if self.zero_centred else 1.0
+        self.weight = torch.nn.Parameter(torch.full((hidden_size,), start, dtype=config.params_dtype, device=device))
         setattr(self.weight, "sequence_parallel", config.sequence_parallel)  # noqa: B010 - Megatron reads it there
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if self.zero_centred:  # Gemma's, which multiplies before it rounds
+            normed = F.rms_norm(hidden.float(), self.weight.shape, 1 + self.weight.float(), self.eps)
+            return normed.to(hidden.dtype)
         if hidden.is_cuda:  # one kernel, which keeps the input alone for the backward pass; on a CPU torch has none
             return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
         wide = hidden.float()
@@ -54,9 +60,7 @@ class Layout(PackedSeqParams):
     attention turns queries and keys itself.
     """
 
-    cosines: Tensor | None = None
-    sines: Tensor | None = None
-    """[T, 1, head_dim]."""
+    rotations: tuple[Rotation, ...] = ()
     cu_seqlens: Tensor | None = None
     max_seqlen: int = 0
     stacks: tuple[_Stack, ...] = ()
@@ -66,6 +70,8 @@ class Layout(PackedSeqParams):
     """Where each row's result lies among the entries', or in the stacks' results behind one another."""
     extra_X: Tensor | None = None
     """For the kernel: the entries that aren't their row's own of `place_T`."""
+    context: ContextAttention | None = None
+    """In place of all of the above where sequences are split over ranks."""
 
 
 def make_layout(rows: PackedRows, *, device: torch.device, kernel: bool) -> Layout:
@@ -106,27 +112,27 @@ def _rounded(lengths: np.ndarray) -> np.ndarray:
     return -(-lengths // step) * step
 
 
-def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch has a variable-length attention kernel for this device and type (2.10 and later)."""
-    if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
-        return False
-    try:
-        from torch.nn.attention import varlen
-    except ImportError:
-        return False
-    return hasattr(varlen, "varlen_attn")
-
-
 class VarlenAttention(MegatronModule):
     """Causal attention within each of the layout's sequences, with grouped queries."""
 
     def __init__(
-        self, config: Any, layer_number: int, attn_mask_type: Any, attention_type: str, **options: object
+        self,
+        config: Any,
+        layer_number: int,
+        attn_mask_type: Any,
+        attention_type: str,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        rotation: int | None = 0,
+        **_: object,
     ) -> None:
+        """`window`: tokens that each one sees, itself included. `rotation`: which of the layout's, or none."""
         super().__init__(config=config)
         assert attention_type == "self"
-        scale = options.get("softmax_scale")
-        self.scale: float = scale if isinstance(scale, float) else config.kv_channels**-0.5
+        self.scale: float = config.kv_channels**-0.5 if scale is None else scale
+        self.window = window
+        self.rotation = rotation
 
     def forward(
         self,
@@ -140,40 +146,47 @@ class VarlenAttention(MegatronModule):
         """query [T, 1, heads, d], key and value [T, 1, groups, d] -> [T, 1, heads * d]."""
         assert packed_seq_params is not None
         layout = packed_seq_params
-        assert layout.cosines is not None and layout.sines is not None
-        query, key = turned(query.squeeze(1), key.squeeze(1), layout.cosines, layout.sines)
-        value = value.squeeze(1)
-        attend = _by_kernel if layout.cu_seqlens is not None else _by_stacks
-        return attend(query, key, value, layout=layout, scale=self.scale).reshape(query.size(0), 1, -1)
+        query, key, value = query.squeeze(1), key.squeeze(1), value.squeeze(1)
+        if self.rotation is not None:
+            query, key = turned(query, key, layout.rotations[self.rotation])
+        if layout.context is not None:
+            found = layout.context(query, key, value, scale=self.scale, window=self.window)
+        elif layout.cu_seqlens is not None:
+            found = _by_kernel(query, key, value, layout=layout, scale=self.scale, window=self.window)
+        else:
+            found = _by_stacks(query, key, value, layout=layout, scale=self.scale, window=self.window)
+        return found.reshape(query.size(0), 1, -1)
 
 
-def _by_kernel(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float) -> Tensor:
-    attend, known = _varlen()
-    options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-    if "scale" in known:
-        options["scale"] = scale
-    else:
-        query = query * (scale * query.size(-1) ** 0.5)
-    if "enable_gqa" in known:
-        options["enable_gqa"] = query.size(1) != key.size(1)
-    starts, longest = layout.cu_seqlens, layout.max_seqlen
+def _by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float, window: int | None
+) -> Tensor:
+    assert layout.cu_seqlens is not None
+    options: dict[str, Any] = {
+        "starts_q": layout.cu_seqlens,
+        "starts_k": layout.cu_seqlens,
+        "longest_q": layout.max_seqlen,
+        "longest_k": layout.max_seqlen,
+        "scale": scale,
+        "window": window,
+    }
     if layout.rows_E is None:
-        return attend(query, key, value, starts, starts, longest, longest, **options)
+        return attend(query, key, value, **options)
     # Only the row's own entry has its result taken, so only that one's query gets a gradient.
     query = spread(query, layout.rows_E, layout.place_T, None)
     key, value = (spread(tensor, layout.rows_E, layout.place_T, layout.extra_X) for tensor in (key, value))
-    return taken(attend(query, key, value, starts, starts, longest, longest, **options), layout.place_T)
+    return taken(attend(query, key, value, **options), layout.place_T)
 
 
-@functools.cache
-def _varlen() -> tuple[Any, frozenset[str]]:
-    """torch's kernel and the names of its arguments, which differ between releases."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn, frozenset(inspect.signature(varlen_attn).parameters)
+def window_mask(length: int, window: int, device: torch.device) -> Tensor:
+    """[L, L]: whether a token (row) sees another one (column)."""
+    distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)
+    return (distance >= 0) & (distance < window)
 
 
-def _by_stacks(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float) -> Tensor:
+def _by_stacks(
+    query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, scale: float, window: int | None
+) -> Tensor:
     """A call for each length; what is padded lies behind every real row, so a causal mask hides it."""
     heads, width = query.size(1), query.size(2)
     repeats = heads // key.size(1)
@@ -185,20 +198,11 @@ def _by_stacks(query: Tensor, key: Tensor, value: Tensor, *, layout: Layout, sca
             for tensor in (query, key, value)
         )
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        found = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+        if window is None or window >= q.size(2):
+            found = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+        else:
+            seen = window_mask(q.size(2), window, q.device)
+            found = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
         results.append(found.transpose(1, 2).reshape(-1, heads, width))
     assert layout.place_T is not None
     return torch.cat(results).index_select(0, layout.place_T)
-
-
-def block_submodules(config: Any) -> TransformerBlockSubmodules:
-    """Megatron's local layers with our norm and attention in them."""
-    spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization="RMSNorm")
-    layer: Any = spec.submodules
-    layer.input_layernorm = layer.pre_mlp_layernorm = RMSNorm
-    attention = layer.self_attention.submodules
-    attention.core_attention = VarlenAttention
-    if config.qk_layernorm:
-        attention.q_layernorm = attention.k_layernorm = RMSNorm
-    norm: Any = RMSNorm  # Megatron's annotation wants an instance, its builder a class
-    return TransformerBlockSubmodules(layer_specs=[spec] * get_num_layers_to_build(config), layer_norm=norm)

@@ -12,12 +12,18 @@ from megatron.core.optimizer import distrib_optimizer, get_megatron_optimizer
 from rltrain.backends.megatron.args import MegatronArgs
 from rltrain.config.model import ConstantSchedule, CosineSchedule, OptimizerConfig
 
+PORTION_BYTES = 512 * 2**20
+"""Of each moment that is on the device at once, where moments are kept in host memory."""
+
 
 class Adam(torch.optim.Optimizer):
     """AdamW with the state layout of Apex, `step` in the parameter group.
 
     With torch's own AdamW, Megatron's distributed optimizer can't load what it saved and shares one step count.
     """
+
+    offloads = False
+    """Moments are in host memory and come to the device, some parameters' at a time, for the step."""
 
     def __init__(
         self,
@@ -37,20 +43,38 @@ class Adam(torch.optim.Optimizer):
             group["step"] = int(group.get("step", 0)) + 1
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             for same in _by_type(parameters):
-                self._step(same, group)
+                for portion in _portions(same) if self.offloads else [same]:
+                    self._step(portion, group)
+
+    def _moments(self, parameters: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+        for parameter in parameters:
+            if name not in self.state[parameter]:
+                self.state[parameter][name] = self._zeros(parameter)
+        return [self.state[parameter][name] for parameter in parameters]
+
+    def _zeros(self, parameter: torch.Tensor) -> torch.Tensor:
+        if not self.offloads:
+            return torch.zeros_like(parameter)
+        return torch.zeros_like(parameter, device="cpu", pin_memory=parameter.is_cuda)
 
     def _step(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        for parameter in parameters:
-            state = self.state[parameter]
-            if not state:
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        kept = [self._moments(parameters, name) for name in ("exp_avg", "exp_avg_sq")]
+        device = parameters[0].device
+        moments = [[one.to(device, non_blocking=True) for one in column] for column in kept]
+        self._update(parameters, moments, group)
+        if self.offloads:
+            for host, found in zip(kept, moments, strict=True):
+                for one, other in zip(host, found, strict=True):
+                    one.copy_(other, non_blocking=True)
+            torch.cuda.synchronize()  # else the host could read, or the next portion overwrite, what isn't there yet
+
+    def _update(self, parameters: list[torch.Tensor], moments: list[list[torch.Tensor]], group: dict[str, Any]) -> None:
         count = torch.tensor(float(group["step"]), device=parameters[0].device)
         kernel: Any = getattr(torch, "_fused_adamw_" if self.adam_w_mode else "_fused_adam_")
         kernel(
             parameters,
             [parameter.grad for parameter in parameters],
-            [self.state[parameter]["exp_avg"] for parameter in parameters],
-            [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
+            *moments,
             [],
             [count] * len(parameters),
             lr=group["lr"],
@@ -70,13 +94,29 @@ def _by_type(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
     return list(kinds.values())
 
 
-def make_optimizer(args: MegatronArgs, model: torch.nn.Module) -> Any:
+def _portions(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    portions: list[list[torch.Tensor]] = [[]]
+    held = 0
+    for parameter in parameters:
+        size = parameter.numel() * parameter.element_size()
+        if portions[-1] and held + size > PORTION_BYTES:
+            portions.append([])
+            held = 0
+        portions[-1].append(parameter)
+        held += size
+    return portions
+
+
+def make_optimizer(args: MegatronArgs, chunks: list[Any], *, offloads: bool) -> Any:
     """Megatron's optimizer: fp32 masters, clipping by the global norm, decay of matrices alone."""
     if not distrib_optimizer.HAVE_APEX_OR_TE:
         megatron_optimizer.Adam = distrib_optimizer.Adam = Adam
         megatron_optimizer.USING_PYTORCH_OPTIMIZER = False
         distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True
-    optimizer: Any = get_megatron_optimizer(args.optimizer, [model], use_gloo_process_groups=False)  # pyright: ignore
+    optimizer: Any = get_megatron_optimizer(args.optimizer, chunks, use_gloo_process_groups=False)  # pyright: ignore
+    for one in optimizer.chained_optimizers:
+        if one.optimizer is not None:  # there is none for experts that a stage hasn't, or that are frozen
+            one.optimizer.offloads = offloads
     for group in optimizer.param_groups:  # Megatron leaves its multiplier to its own scheduler, which isn't used
         group["weight_decay"] = args.optimizer.weight_decay * group["wd_mult"]
     return optimizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 class WeightStash:
     """Swaps copies in and the model's own weights, bit for bit, back."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
+    def __init__(self, chunks: Sequence[torch.nn.Module]) -> None:
+        self._chunks = chunks
         self._copies: dict[str, list[Tensor]] = {}
 
     def save(self, name: str) -> None:
@@ -36,10 +36,13 @@ class WeightStash:
         finally:
             self._fill(own)
 
+    def _parameters(self) -> Iterable[Tensor]:
+        return (parameter for chunk in self._chunks for parameter in chunk.parameters())
+
     def _current(self) -> list[Tensor]:
-        return [parameter.detach().to("cpu", copy=True) for parameter in self._model.parameters()]
+        return [parameter.detach().to("cpu", copy=True) for parameter in self._parameters()]
 
     @torch.no_grad()
     def _fill(self, weights: list[Tensor]) -> None:
-        for parameter, weight in zip(self._model.parameters(), weights, strict=True):
+        for parameter, weight in zip(self._parameters(), weights, strict=True):
             parameter.copy_(weight)

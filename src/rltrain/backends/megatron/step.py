@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from megatron.core.distributed import finalize_model_grads
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from rltrain.algorithms.objective import LossOutput, PairColumns, PolicyObjective
-from rltrain.backends.megatron.logprobs import pair_logprobs
-from rltrain.backends.megatron.model import HiddenStateModel, hidden_states
+from rltrain.backends.megatron.micro_batch import MicroBatch, micro_batches_of
 from rltrain.backends.megatron.optimizer import learning_rate
+from rltrain.backends.megatron.passes import forward_backward, scored
+from rltrain.backends.megatron.trainable import Trainable
 from rltrain.config.model import OptimizerConfig
-from rltrain.data.packing import gather, pack
+from rltrain.data.packing import gather
 from rltrain.types.batch import OptimizerStep, PackedRows, Ragged, RolloutBatch
 from rltrain.types.metrics import Max, Mean, Metric
-
-
-@dataclass(frozen=True)
-class Trainable:
-    """A model with all that changes it."""
-
-    model: HiddenStateModel
-    wrapped: Any
-    """The same model in Megatron's data parallelism."""
-    optimizer: Any
-    device: torch.device
-    dtype: torch.dtype
-    group: Any
-    """Ranks that share the vocabulary."""
 
 
 class UpdateStep:
@@ -50,11 +34,15 @@ class UpdateStep:
         self._temperature, self._total_updates = temperature, total_updates
         self.num_done = 0
         """Updates that weren't skipped: the schedule's clock."""
-        trainable.model.config.finalize_model_grads_func = _finish_gradients
-        trainable.model.config.grad_scale_func = None
+        config_of_all: Any = trainable.chunks[0].config
+        config_of_all.finalize_model_grads_func = _finish_gradients
+        config_of_all.grad_scale_func = None
 
     def run(self, batch: RolloutBatch, step: OptimizerStep, *, rank: int) -> dict[str, Metric]:
-        """One update and this rank's metrics; those of the whole step come from rank 0.
+        """One update and this rank's metrics.
+
+        Those of the whole step come from rank 0, losses and what else belongs to samples from one of the ranks that
+        share these.
 
         Without trainable tokens, or with a gradient that isn't finite on any rank, all ranks skip: weights, moments and
         learning rate stay.
@@ -62,51 +50,42 @@ class UpdateStep:
         rate = learning_rate(self._config, self.num_done, total_updates=self._total_updates)
         if step.num_loss_tokens == 0:
             return _step_metrics(rank, rate, skipped=True)
-        outputs = self._backward(batch, step, rank)
+        parts = self._parts
+        mine = micro_batches_of(batch, step, parts)
+        outputs = self._backward(mine, num_loss_tokens=step.num_loss_tokens)
         finite = self._is_finite()
         norm = self._update(rate) if finite else float("nan")
-        metrics = _reduced(outputs)
+        metrics = _reduced(outputs) | _packing(mine) if parts.place.reports else {}
         return metrics | _step_metrics(rank, rate, skipped=not finite, norm=norm, num_tokens=step.num_loss_tokens)
 
-    def _backward(self, batch: RolloutBatch, step: OptimizerStep, rank: int) -> list[LossOutput]:
+    def _backward(self, micro_batches: list[MicroBatch], *, num_loss_tokens: int) -> list[LossOutput]:
         parts = self._parts
-        parts.wrapped.zero_grad_buffer()
+        for chunk in parts.wrapped:
+            chunk.zero_grad_buffer()
         parts.optimizer.zero_grad()
         outputs: list[LossOutput] = []
 
-        def forward(micro_batches: Iterator[tuple[int, ...]], model: Any) -> Any:
-            rows = pack(batch, next(micro_batches))
-            hidden = hidden_states(model, rows, device=parts.device, dtype=parts.dtype)
+        def loss(hidden: Tensor, micro_batch: MicroBatch) -> Tensor:
+            output = self._loss(hidden, micro_batch)
+            outputs.append(LossOutput(output.total.detach(), output.metric_sums, output.metric_maxima))
+            # Divided here, once, by the tokens of all ranks and micro-batches; nothing after it divides again.
+            return output.total / num_loss_tokens
 
-            def loss(hidden: Tensor) -> Any:
-                output = self._loss(hidden, rows, batch)
-                outputs.append(LossOutput(output.total.detach(), output.metric_sums, output.metric_maxima))
-                # Divided here, once, by the tokens of all ranks and micro-batches; nothing after it divides again.
-                return output.total / step.num_loss_tokens, torch.ones((), dtype=torch.int, device=parts.device), {}
-
-            return hidden, loss
-
-        micro_batches = step.micro_batches[rank]
-        get_forward_backward_func()(
-            forward_step_func=forward,
-            data_iterator=iter(micro_batches),
-            model=parts.wrapped,
-            num_microbatches=len(micro_batches),
-            seq_length=1,  # read by pipelines alone
-            micro_batch_size=1,
-            forward_only=False,
-        )
+        forward_backward(parts, micro_batches, loss)
         return outputs
 
-    def _loss(self, hidden: Tensor, rows: PackedRows, batch: RolloutBatch) -> LossOutput:
-        logprobs_P, entropy_P = scored(self._parts, hidden, rows, temperature=self._temperature)
-        return self._objective(logprobs_P, entropy_P, pair_columns(batch, rows, self._parts.device))
+    def _loss(self, hidden: Tensor, micro_batch: MicroBatch) -> LossOutput:
+        logprobs_P, entropy_P = scored(self._parts, hidden, micro_batch, temperature=self._temperature)
+        columns = pair_columns(micro_batch.batch, micro_batch.rows, self._parts.device)
+        return self._objective(logprobs_P, entropy_P, columns)
 
     def _is_finite(self) -> bool:
         """The same answer on every rank."""
-        buffers = [*self._parts.wrapped.buffers, *self._parts.wrapped.expert_parallel_buffers]
-        norms = torch.stack([torch.linalg.vector_norm(buffer.grad_data) for buffer in buffers])
-        bad = (~torch.isfinite(norms).all()).float()
+        buffers = [
+            buffer for chunk in self._parts.wrapped for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers)
+        ]
+        norms = [torch.linalg.vector_norm(buffer.grad_data) for buffer in buffers]  # none where all are frozen
+        bad = (~torch.isfinite(torch.stack([*norms, torch.zeros((), device=self._parts.device)])).all()).float()
         if dist.get_world_size() > 1:
             dist.all_reduce(bad, dist.ReduceOp.MAX)
         return not bool(bad)
@@ -117,13 +96,6 @@ class UpdateStep:
         _, norm, _ = self._parts.optimizer.step()
         self.num_done += 1
         return float(norm)
-
-
-def scored(parts: Trainable, hidden: Tensor, rows: PackedRows, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of the rows' pairs [P]."""
-    hidden_P = hidden.index_select(0, torch.from_numpy(rows.row_P).to(parts.device))
-    targets_P = torch.from_numpy(rows.target_P).to(parts.device)
-    return pair_logprobs(hidden_P, parts.model.head_weight, targets_P, temperature=temperature, group=parts.group)
 
 
 def pair_columns(batch: RolloutBatch, rows: PackedRows, device: torch.device) -> PairColumns:
@@ -152,6 +124,11 @@ def _reduced(outputs: list[LossOutput]) -> dict[str, Metric]:
     flat = torch.cat([*sums.values(), *(value[None] for value in maxima.values())]).tolist()
     metrics: dict[str, Metric] = {name: Mean(flat[2 * i], flat[2 * i + 1]) for i, name in enumerate(sums)}
     return metrics | {name: Max(value) for name, value in zip(maxima, flat[2 * len(sums) :], strict=True)}
+
+
+def _packing(micro_batches: list[MicroBatch]) -> dict[str, Metric]:
+    tokens = sum(int(one.batch.total_lengths_B[list(one.numbers)].sum()) for one in micro_batches)
+    return {"packing/rows_per_token": Mean(sum(one.num_rows for one in micro_batches), tokens)}
 
 
 def _step_metrics(

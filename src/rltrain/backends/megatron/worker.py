@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,26 +20,28 @@ from rltrain.device import collective_backend, use_device
 shim.install()
 
 from megatron.core import parallel_state  # noqa: E402 - after the shim
-from megatron.core.distributed import DistributedDataParallel  # noqa: E402
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed  # noqa: E402
 
 from rltrain.algorithms.objective import PolicyObjective  # noqa: E402
-from rltrain.backends.megatron.args import DTYPES, megatron_args  # noqa: E402
-from rltrain.backends.megatron.convert.load import draw_weights, hf_tensors, load_weights  # noqa: E402
+from rltrain.backends.megatron.convert.gather import hf_tensors  # noqa: E402
+from rltrain.backends.megatron.convert.load import draw_weights, load_weights  # noqa: E402
 from rltrain.backends.megatron.export import write_hf_directory  # noqa: E402
-from rltrain.backends.megatron.model import HiddenStateModel, hidden_states  # noqa: E402
-from rltrain.backends.megatron.optimizer import make_optimizer  # noqa: E402
+from rltrain.backends.megatron.micro_batch import MicroBatch, micro_batches_of  # noqa: E402
+from rltrain.backends.megatron.model import HiddenStateModel  # noqa: E402
+from rltrain.backends.megatron.passes import logprobs  # noqa: E402
+from rltrain.backends.megatron.ranks import join_groups  # noqa: E402
 from rltrain.backends.megatron.rendezvous import make_store  # noqa: E402
 from rltrain.backends.megatron.stash import WeightStash  # noqa: E402
-from rltrain.backends.megatron.step import Trainable, UpdateStep, scored  # noqa: E402
-from rltrain.data.packing import pack  # noqa: E402
+from rltrain.backends.megatron.step import UpdateStep  # noqa: E402
+from rltrain.backends.megatron.trainable import build  # noqa: E402
+from rltrain.data.plan import in_lockstep  # noqa: E402
 from rltrain.telemetry.profiler import Profiler  # noqa: E402
-from rltrain.types.batch import PackedRows, Ragged, RolloutBatch, StepPlan  # noqa: E402
+from rltrain.types.batch import Ragged, RolloutBatch, StepPlan  # noqa: E402
 from rltrain.types.metrics import Max, Mean, Metrics, merged  # noqa: E402
 from rltrain.types.model_spec import ModelSpec  # noqa: E402
 from rltrain.types.sample import Floats, Ids  # noqa: E402
 from rltrain.weight_sync.device_slots import DeviceSlot  # noqa: E402
-from rltrain.weight_sync.sender import BucketSender, tensor_spec  # noqa: E402
+from rltrain.weight_sync.sender import BucketFollower, BucketSender, tensor_spec  # noqa: E402
 from rltrain.weight_sync.sides import WeightsOffer  # noqa: E402
 from rltrain.weight_sync.slots import Slot  # noqa: E402
 
@@ -53,7 +55,7 @@ class TrainWorker:
         self._setup = setup
         self._spec = ModelSpec.read(setup.role.model.path)
         self._rank = 0
-        self._sender: BucketSender | None = None
+        self._sender: BucketSender | BucketFollower | None = None
         self._profiler = Profiler(None, setup.profile_directory, process="trainer")
 
     @shim.on_device
@@ -66,10 +68,11 @@ class TrainWorker:
         torch.use_deterministic_algorithms(setup.deterministic)
         store = make_store(address, port, rank=rank, world_size=world_size)
         dist.init_process_group(collective_backend(setup.device), store=store, rank=rank, world_size=world_size)
-        parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
-        model_parallel_cuda_manual_seed(setup.seed)
-        self._parts = _build(setup, self._spec, device)
-        self._stash = WeightStash(self._parts.model)
+        place = join_groups(setup.role.parallel)
+        # Another worker of this process may have seeded it before.
+        model_parallel_cuda_manual_seed(setup.seed, force_reset_rng=True)
+        self._parts = build(setup, self._spec, place, device, fill=self._fill)
+        self._stash = WeightStash(self._parts.chunks)
         if setup.needs_reference:
             self._keep_reference()
         self._step = UpdateStep(
@@ -87,7 +90,7 @@ class TrainWorker:
     ) -> tuple[npt.NDArray[np.int64], Ragged[np.float32]]:
         """Sample numbers of this rank and the log-probs of their response tokens under `actor` or `reference`.
 
-        Samples that the plan leaves out come from rank 0, with zeros.
+        One of the ranks that share samples gives theirs. Those that the plan leaves out come from rank 0, with zeros.
         """
         with self._profiler.part(f"logprobs-{model}", step=batch.step), self._yielding():
             if model == ACTOR:
@@ -100,6 +103,7 @@ class TrainWorker:
         """One optimizer step for each of the plan's; this rank's part of the metrics."""
         with self._profiler.part("update", step=batch.step), self._yielding():
             metrics = merged([self._step.run(batch, step, rank=self._rank) for step in plan.steps])
+            self._parts.settle()
         if self._parts.device.type == "cuda":
             metrics["memory/trainer_gpu_peak_bytes"] = Max(float(torch.cuda.max_memory_allocated()))
         if self._rank == 0:
@@ -107,35 +111,33 @@ class TrainWorker:
         return metrics
 
     @shim.on_device
-    def score(self, token_ids: Ids) -> Floats:
-        """Log-probs of `token_ids[1:]` at temperature 1."""
-        num_pairs = len(token_ids) - 1
-        rows = PackedRows(
-            tokens_T=token_ids,
-            positions_T=np.arange(len(token_ids), dtype=np.int32),
-            rows_E=np.arange(len(token_ids)),
-            cu_seqlens=np.array([0, len(token_ids)], np.int32),
-            row_P=np.arange(num_pairs),
-            target_P=token_ids[1:].astype(np.int64),
-            sample_P=np.zeros(num_pairs, np.int64),
-            t_P=np.arange(num_pairs),
-        )
-        return self._score(rows, temperature=1.0)
+    def score(self, token_ids: Ids) -> Floats | None:
+        """Log-probs of `token_ids[1:]` at temperature 1, from one of the ranks."""
+        parallel = self._setup.role.parallel
+        (numbers,) = in_lockstep([[(0,)]], multiple_of=parallel.micro_batch_multiple)
+        alone = RolloutBatch.of_sequence(token_ids)
+        found = logprobs(self._parts, [MicroBatch(alone, n, self._parts) for n in numbers], temperature=1.0)
+        return found[0] if self._parts.place.reports and self._parts.place.data_rank == 0 else None
 
     @shim.on_device
-    def offer_weights(self) -> WeightsOffer:
-        """Makes the slots that weights go through."""
+    def offer_weights(self) -> WeightsOffer | None:
+        """Makes the slots that weights go through, on rank 0; ranks that hold parts of them get ready to give them."""
+        if not self._gives_weights:
+            return None
         specs = [tensor_spec(name, tensor) for name, tensor in self._tensors()]
-        self._sender = BucketSender(
-            specs,
-            self._tensors,
-            self._setup.weight_sync.bucket_bytes or self._setup.bucket_bytes,
-            make_slot=DeviceSlot if self._setup.shares_gpu else Slot,
-        )
-        return WeightsOffer(self._sender.plan, tuple(self._sender.slot_paths()))
+        bucket_bytes = self._setup.weight_sync.bucket_bytes or self._setup.bucket_bytes
+        if self._rank != 0:
+            self._sender = BucketFollower(specs, self._tensors, bucket_bytes)
+            return None
+        make_slot = DeviceSlot if self._setup.shares_gpu else Slot
+        self._sender = sender = BucketSender(specs, self._tensors, bucket_bytes, make_slot=make_slot)
+        return WeightsOffer(sender.plan, tuple(sender.slot_paths()))
 
     @shim.on_device
     def write_bucket(self, index: int, *, verify: bool) -> int | None:
+        """What rank 0's sender says; nothing on others."""
+        if not self._gives_weights:
+            return None
         assert self._sender is not None, "offer_weights() comes first"
         return self._sender.write(index, verify=verify)
 
@@ -145,6 +147,8 @@ class TrainWorker:
         model = self._setup.role.model
         if self._rank == 0:
             write_hf_directory(Path(directory), self._tensors(), source=model.path, dtype=model.dtype)
+        elif self._gives_weights:
+            deque(self._tensors(), maxlen=0)
 
     @shim.on_device
     def close(self) -> None:
@@ -162,8 +166,21 @@ class TrainWorker:
         if self._setup.yields_memory and self._parts.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    @property
+    def _gives_weights(self) -> bool:
+        """Whether rank 0 needs this one to gather the weights; experts are spread over copies of the rest."""
+        place = self._parts.place
+        return self._setup.role.parallel.expert > 1 or (place.data_rank == 0 and place.context_rank == 0)
+
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return hf_tensors(self._parts.model, self._spec)
+        return hf_tensors(self._parts.chunks, self._spec)
+
+    def _fill(self, chunks: tuple[HiddenStateModel, ...]) -> None:
+        model = self._setup.role.model
+        if model.init == "random":
+            draw_weights(chunks, self._spec, seed=self._setup.seed)
+        else:
+            load_weights(chunks, self._spec, model.path, key="actor.model.path")
 
     def _keep_reference(self) -> None:
         path = self._setup.reference_path
@@ -171,42 +188,25 @@ class TrainWorker:
             self._stash.save(REFERENCE)
             return
         with self._stash.restored():
-            load_weights(self._parts.model, self._spec, path, key="algorithm.kl.reference")
+            load_weights(self._parts.chunks, self._spec, path, key="algorithm.kl.reference")
             self._stash.save(REFERENCE)
 
     def _logprobs(self, batch: RolloutBatch, plan: StepPlan) -> tuple[npt.NDArray[np.int64], Ragged[np.float32]]:
+        parts = self._parts
+        mine = [one for step in plan.steps for one in micro_batches_of(batch, step, parts)]
+        found = logprobs(parts, mine, temperature=self._setup.temperature) if mine else []
         numbers: list[int] = []
         columns: list[Floats] = []
-        for micro_batch in (m for step in plan.steps for m in step.micro_batches[self._rank] if m):
-            columns.append(self._score(pack(batch, micro_batch), temperature=self._setup.temperature))
-            numbers.extend(micro_batch)
+        if parts.place.reports:
+            numbers, columns = [number for one in mine for number in one.numbers], found
         if self._rank == 0:
             left_out = np.setdiff1d(np.arange(len(batch)), _planned(plan))
             numbers.extend(left_out.tolist())
             columns.append(np.zeros(int(batch.response_ids.lengths[left_out].sum()), np.float32))
-        order = np.array(numbers, np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.response_ids.lengths[order])])
-        return order, Ragged(np.concatenate([np.zeros(0, np.float32), *columns]), offsets)
-
-    @torch.no_grad()
-    def _score(self, rows: PackedRows, *, temperature: float) -> Floats:
-        parts = self._parts
-        hidden = hidden_states(parts.model, rows, device=parts.device, dtype=parts.dtype)
-        return scored(parts, hidden, rows, temperature=temperature)[0].cpu().numpy()
-
-
-def _build(setup: TrainSetup, spec: ModelSpec, device: torch.device) -> Trainable:
-    role = setup.role
-    args = megatron_args(role, spec, device=device.type)
-    model: Any = HiddenStateModel(args.transformer, spec, device=device).to(device)
-    if role.model.init == "random":
-        draw_weights(model, spec, seed=setup.seed)
-    else:
-        load_weights(model, spec, role.model.path, key="actor.model.path")
-    wrapped = DistributedDataParallel(args.transformer, args.ddp, model)
-    optimizer = make_optimizer(args, wrapped)
-    group = parallel_state.get_tensor_model_parallel_group()
-    return Trainable(model, wrapped, optimizer, device, DTYPES[role.model.dtype], group)
+        values = np.concatenate([np.zeros(0, np.float32), *columns])
+        lengths = batch.response_ids.lengths[numbers] if numbers else np.zeros(0, np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return np.array(numbers, np.int64), Ragged(values, offsets)
 
 
 def _planned(plan: StepPlan) -> npt.NDArray[np.int64]:

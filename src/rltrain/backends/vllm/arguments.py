@@ -6,29 +6,14 @@ from typing import Any
 
 from rltrain.backends.vllm.setup import EngineSetup
 from rltrain.config.errors import UserError
+from rltrain.config.passthrough import VLLM_FIXED, VLLM_TAKEN
 
 WORKER_EXTENSION = "rltrain.backends.vllm.worker_extension.WorkerExtension"
 MOST_SEQUENCES = {"cpu": 256, "cuda": 1024}
 """Sequences generated at once unless `rollout.vllm.max_num_seqs` says otherwise; the others wait in the engine."""
 TOKENS_PER_ENGINE_STEP = 4096
 """Least room for tokens in one engine step on a CPU, where vLLM's default splits a step's prompts."""
-OWNED = frozenset(
-    (
-        "model",
-        "tokenizer",
-        "dtype",
-        "max_model_len",
-        "logprobs_mode",
-        "worker_extension_cls",
-        "load_format",
-        "skip_tokenizer_init",
-        "seed",
-        "kv_cache_memory_bytes",
-        "tensor_parallel_size",
-        "generation_config",
-        "enable_sleep_mode",
-    )
-)
+OWNED = VLLM_FIXED | VLLM_TAKEN.keys()
 """Arguments that other keys of the config decide, or that log-probs and weight sync depend on."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rltrain.backends.vllm.installation import installed_vllm
 from rltrain.backends.vllm.releases import REFUSALS, name_weights
 from rltrain.backends.vllm.sampling import no_room, prompt_logprobs, result, sampling_params, scoring_params
 from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
+from rltrain.concurrency import together
 from rltrain.types.errors import RunError
 from rltrain.types.generation import GenerateRequest, GenerateResult
 from rltrain.types.sample import Floats, Ids
@@ -52,7 +52,7 @@ class VllmEngine:
         """
         self._check_ready()
         if not admit_together:
-            return list(await asyncio.gather(*(self._generate(request) for request in requests)))
+            return list(await together(*(self._generate(request) for request in requests)))
         await self._core.pause_scheduler_async(mode="keep", clear_cache=True)
         try:
             admitted = [await self._admit(request) for request in requests]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +13,10 @@ from vllm.platforms import current_platform
 
 # It warns of every rotary embedding and tied head; `incomplete_layers` tells those from weights that are missing.
 logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
+
+DERIVED = frozenset({"W_UV", "W_UK_T"})
+"""Parameters that vLLM computes from others, for latent attention."""
 
 
 class Reload(Protocol):
@@ -34,7 +38,7 @@ def start_reload(model: Any, model_config: Any) -> Reload:
 
 
 class InPlaceReload:
-    """Into the live parameters. That none is missing, `expected_names` tells before the first sync."""
+    """Into the live parameters. That none is missing, `missing_names` tells before the first sync."""
 
     keeps_tensors = False
 
@@ -69,6 +73,7 @@ class LayerwiseReload:
         finalize_layerwise_reload(self._model, self._model_config)
         if missing:
             raise ValueError(f"weights didn't fill {', '.join(missing)}")
+        _forget_joined_gates(self._model)
         if current_platform.is_cpu():
             _repack_on_cpu(self._model)
 
@@ -85,24 +90,48 @@ def incomplete_layers(model: Any) -> list[str]:
     return found
 
 
-def expected_names(model: Any) -> set[str]:
-    """Checkpoint names that fill the model's parameters: merged ones by their parts, tied ones once."""
-    parts: dict[str, list[str]] = getattr(model, "packed_modules_mapping", {})
-    names: set[str] = set()
+def missing_names(model: Any, planned: Collection[str]) -> list[str]:
+    """Checkpoint names that the model needs and that aren't planned, sorted.
+
+    A merged parameter is filled by its parts or in one; one that several modules share, under any of their names.
+    """
     tied = _tied_modules(model)
-    for name, _ in model.named_parameters(remove_duplicate=False):
-        module, _, parameter = name.rpartition(".")
-        if module in tied:
-            continue
-        parent, _, leaf = module.rpartition(".")
-        for part in parts.get(leaf, [leaf]):
-            names.add(".".join(filter(None, (parent, part, parameter))))
-    return names
+    ways: dict[int, list[frozenset[str]]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        module, _, leaf = name.rpartition(".")
+        if module not in tied and leaf not in DERIVED:
+            ways.setdefault(id(parameter), []).extend(_ways(name, model))
+    unfilled = [found for found in ways.values() if not any(way.issubset(planned) for way in found)]
+    nearest = (min(found, key=lambda way: (way.isdisjoint(planned), len(way - set(planned)))) for found in unfilled)
+    return sorted({name for way in nearest for name in way.difference(planned)})
+
+
+def _ways(name: str, model: Any) -> Iterator[frozenset[str]]:
+    """Sets of checkpoint names that each fill a parameter."""
+    module, _, leaf = name.rpartition(".")
+    parent, _, last = module.rpartition(".")
+    layer = model.get_submodule(module)
+    if hasattr(layer, "get_expert_mapping"):
+        block = parent.rpartition(".")[0]  # `experts` comes again in the mapping's names
+        parts = {part for target, part, *_ in layer.get_expert_mapping() if leaf.startswith(target.rpartition(".")[2])}
+        yield frozenset(f"{block}.{part}weight" for part in parts)
+        return
+    merged: dict[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    if last in merged:
+        yield frozenset(".".join(filter(None, (parent, part, leaf))) for part in merged[last])
+    yield frozenset([name])
 
 
 def _tied_modules(model: Any) -> set[str]:
     """Modules that no checkpoint name fills, since they use another's weight."""
     return {"lm_head"} if getattr(model.config, "tie_word_embeddings", False) else set()
+
+
+def _forget_joined_gates(model: Any) -> None:
+    """vLLM 0.32 joins the router's weight and the shared expert's gate at the first pass, and keeps the copy."""
+    for layer in model.modules():
+        if getattr(layer, "_combined_gate_weight", None) is not None:
+            layer._combined_gate_weight = None
 
 
 def _repack_on_cpu(model: Any) -> None:

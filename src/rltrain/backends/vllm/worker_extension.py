@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rltrain.backends.vllm.owner_watch import die_with
-from rltrain.backends.vllm.reload import Reload, expected_names, start_reload
+from rltrain.backends.vllm.reload import Reload, missing_names, start_reload
 from rltrain.weight_sync.slots import ReadableSlot, attach
 
 TensorRow = tuple[str, str, Sequence[int], int]
@@ -36,7 +36,7 @@ class WorkerExtension:
     def rltrain_attach(self, buckets: list[list[TensorRow]], slots: list[str]) -> list[str]:
         """Maps the shared slots; the checkpoint names that the model needs and the plan lacks."""
         planned = {row[0] for bucket in buckets for row in bucket}
-        missing = sorted(expected_names(self.model_runner.get_model()) - planned)
+        missing = missing_names(self.model_runner.get_model(), planned)
         if not missing:
             self._buckets = buckets
             self._slots = [attach(path) for path in slots]

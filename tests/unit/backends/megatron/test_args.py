@@ -10,7 +10,17 @@ import torch
 
 from rltrain.backends.megatron import shim
 from rltrain.config.errors import UserError
-from rltrain.config.model import MegatronOverrides, ModelConfig, OptimizerConfig, RoleConfig
+from rltrain.config.model import (
+    FullRecompute,
+    MegatronOverrides,
+    ModelConfig,
+    NoRecompute,
+    OptimizerConfig,
+    ParallelConfig,
+    Recompute,
+    RoleConfig,
+    SelectiveRecompute,
+)
 from rltrain.types.model_spec import ModelSpec
 
 shim.install()
@@ -25,10 +35,17 @@ SPEC = ModelSpec(
 
 
 def make(
-    overrides: dict[str, Any] | None = None, *, dtype: Any = "float32", optimizer: OptimizerConfig | None = None
+    overrides: dict[str, Any] | None = None,
+    *,
+    dtype: Any = "float32",
+    optimizer: OptimizerConfig | None = None,
+    parallel: ParallelConfig | None = None,
+    recompute: Recompute | None = None,
 ) -> MegatronArgs:
     role = RoleConfig(
         model=ModelConfig(path=SPEC.path, dtype=dtype),
+        parallel=parallel or ParallelConfig(),
+        recompute=recompute or NoRecompute(),
         optimizer=optimizer or OptimizerConfig(learning_rate=1e-3),
         megatron=MegatronOverrides(**(overrides or {})),
     )
@@ -47,22 +64,28 @@ def test_the_model_and_the_optimizer_are_the_configs() -> None:
 
 
 def test_fields_of_megatron_pass_through() -> None:
-    recompute = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     optimizer, ddp = {"decoupled_weight_decay": False}, {"bucket_size": 1234}
-    args = make({"transformer": recompute, "optimizer": optimizer, "ddp": ddp})
-    assert (args.transformer.recompute_granularity, args.transformer.recompute_num_layers) == ("full", 1)
+    args = make({"transformer": {"attention_softmax_in_fp32": False}, "optimizer": optimizer, "ddp": ddp})
+    assert args.transformer.attention_softmax_in_fp32 is False
     assert args.optimizer.decoupled_weight_decay is False
     assert args.ddp.bucket_size == 1234
 
 
-@pytest.mark.parametrize("section", ["optimizer", "ddp"])
-def test_the_distributed_optimizer_is_set_on_both_sides(section: str) -> None:
-    args = make({section: {"use_distributed_optimizer": True}})
-    assert args.optimizer.use_distributed_optimizer and args.ddp.use_distributed_optimizer
+def test_a_sharded_optimizer_is_set_on_both_sides() -> None:
+    args = make(parallel=ParallelConfig(shard_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True))
+    for config in (args.optimizer, args.ddp):
+        assert config.use_distributed_optimizer and config.overlap_param_gather
+    assert args.ddp.overlap_grad_reduce
+
+
+def test_recomputation_is_the_configs() -> None:
+    full, some = (make(recompute=kind).transformer for kind in (FullRecompute(layers=2), SelectiveRecompute()))
+    assert (full.recompute_granularity, full.recompute_method, full.recompute_num_layers) == ("full", "uniform", 2)
+    assert (some.recompute_granularity, some.recompute_modules) == ("selective", ["core_attn"])
 
 
 def test_fields_that_megatron_does_not_have_are_all_named() -> None:
-    wrong = {"transformer": {"recompute_granularty": "full"}, "optimizer": {"learning": 1}, "ddp": {"buckets": 1}}
+    wrong = {"transformer": {"attention_softmax": True}, "optimizer": {"learning": 1}, "ddp": {"buckets": 1}}
     with pytest.raises(UserError) as caught:
         make(wrong)
     keys = [problem.key for problem in caught.value.problems]
@@ -71,5 +94,5 @@ def test_fields_that_megatron_does_not_have_are_all_named() -> None:
 
 
 def test_what_megatron_refuses_is_said_in_its_words() -> None:
-    with pytest.raises(UserError, match=r"actor\.megatron: Megatron refuses it: .*some must be"):
-        make({"transformer": {"recompute_granularity": "some"}})
+    with pytest.raises(UserError, match=r"actor\.megatron: Megatron refuses it: .*tensor parallelism"):
+        make(parallel=ParallelConfig(sequence=True))

@@ -47,3 +47,15 @@ def test_no_pairs_give_a_gradient_of_zero() -> None:
     found, _ = pair_logprobs(hidden, weight, torch.zeros(0, dtype=torch.int64), temperature=1.0, group=None)
     found.sum().backward()
     assert torch.equal(weight.grad, torch.zeros(11, 5))
+
+
+def test_rows_past_the_vocabulary_score_nothing() -> None:
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(3, 5), torch.randn(11, 5)
+    padded = torch.cat([weight, torch.full((2, 5), 100.0)]).requires_grad_()
+    targets = torch.tensor([2, 11, 10])
+    found, entropy = pair_logprobs(hidden, padded, targets, temperature=1.0, group=None, vocab_size=11)
+    expected, expected_entropy = pair_logprobs(hidden, weight, targets, temperature=1.0, group=None)
+    assert torch.equal(found, expected) and torch.equal(entropy, expected_entropy) and found[1] == 0
+    found.sum().backward()
+    assert not padded.grad[11:].any() and padded.grad[:11].any()

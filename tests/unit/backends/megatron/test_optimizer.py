@@ -10,6 +10,7 @@ from rltrain.config.model import ConstantSchedule, CosineSchedule, LinearSchedul
 
 shim.install()
 
+from rltrain.backends.megatron import optimizer  # noqa: E402
 from rltrain.backends.megatron.optimizer import Adam, learning_rate  # noqa: E402
 
 
@@ -29,16 +30,19 @@ def test_linear_decay_goes_to_min_lr_and_stays() -> None:
     assert [learning_rate(config, step, total_updates=9) for step in (0, 2, 4, 8)] == [1.0, 0.75, 0.5, 0.5]
 
 
-def test_adam_is_torchs_adamw() -> None:
+@pytest.mark.parametrize("offloads", [False, True])
+def test_adam_is_torchs_adamw(monkeypatch: pytest.MonkeyPatch, offloads: bool) -> None:
+    monkeypatch.setattr(optimizer, "PORTION_BYTES", 50)  # one of the two
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(4))]
     theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
     optimizers = [Adam(ours, lr=0.1, weight_decay=0.1), torch.optim.AdamW(theirs, lr=0.1, weight_decay=0.1)]
+    optimizers[0].offloads = offloads
     for _ in range(3):
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.randn_like(one)
             other.grad = one.grad.clone()
-        for optimizer in optimizers:
-            optimizer.step()
+        for one in optimizers:
+            one.step()
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)

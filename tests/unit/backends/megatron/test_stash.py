@@ -24,7 +24,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_named_weights_are_there_inside_and_the_own_ones_after(dtype: torch.dtype) -> None:
     model = make_model(dtype)
-    stash = WeightStash(model)
+    stash = WeightStash([model])
     saved = values(model)
     stash.save("reference")
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_named_weights_are_there_inside_and_the_own_ones_after(dtype: torch.dtyp
 
 def test_an_exception_inside_brings_the_own_weights_back() -> None:
     model = make_model(torch.float32)
-    stash = WeightStash(model)
+    stash = WeightStash([model])
     stash.save("reference")
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
@@ -56,7 +56,7 @@ def test_an_exception_inside_brings_the_own_weights_back() -> None:
 def test_whatever_happens_to_the_weights_inside_is_undone() -> None:
     model = make_model(torch.float32)
     own = values(model)
-    with WeightStash(model).restored():
+    with WeightStash([model]).restored():
         for parameter in model.parameters():
             parameter.data.zero_()
     assert same(values(model), own)
@@ -64,7 +64,7 @@ def test_whatever_happens_to_the_weights_inside_is_undone() -> None:
 
 def test_a_copy_does_not_follow_the_model() -> None:
     model = make_model(torch.float32)
-    stash = WeightStash(model)
+    stash = WeightStash([model])
     stash.save("start")
     start = values(model)
     with stash.loaded("start"):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
+from rltrain.backends.megatron.convert.weights import Sliceable
 from rltrain.config.errors import UserError
 
 INDEX = "model.safetensors.index.json"
@@ -28,8 +28,9 @@ class SafetensorsDirectory:
                 self._files[name] = file
                 self.shapes[name] = tuple(reader.get_slice(name).get_shape())
 
-    def tensor(self, name: str) -> Tensor:
-        return self._readers[self._files[name]].get_tensor(name)
+    def part(self, name: str) -> Sliceable:
+        """A tensor that is read as far as it is sliced."""
+        return self._readers[self._files[name]].get_slice(name)
 
     def _file_names(self) -> list[str]:
         index = self._path / INDEX

@@ -1,14 +1,17 @@
-"""Llama: Megatron's names within a layer, each with the Hugging Face tensors that it is made of."""
+"""Llama, Mistral, Qwen2 and Qwen3, dense and with experts."""
 
-LAYER: dict[str, tuple[str, ...]] = {
-    "input_layernorm.weight": ("input_layernorm.weight",),
-    "self_attention.linear_qkv.weight": (
-        "self_attn.q_proj.weight",
-        "self_attn.k_proj.weight",
-        "self_attn.v_proj.weight",
-    ),
-    "self_attention.linear_proj.weight": ("self_attn.o_proj.weight",),
-    "pre_mlp_layernorm.weight": ("post_attention_layernorm.weight",),
-    "mlp.linear_fc1.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-    "mlp.linear_fc2.weight": ("mlp.down_proj.weight",),
-}
+from __future__ import annotations
+
+from rltrain.backends.megatron.convert.parts import ExpertNames, Layer, attention, mlp_or_experts, norm
+from rltrain.types.model_spec import ModelSpec
+
+EXPERTS = ExpertNames("mlp.experts", "mlp.gate", shared="mlp.shared_expert", shared_gate="mlp.shared_expert_gate")
+
+
+def layer(spec: ModelSpec, number: int) -> Layer:
+    return {
+        "input_layernorm.weight": norm("input_layernorm", spec.hidden_size),
+        **attention(spec),
+        "pre_mlp_layernorm.weight": norm("post_attention_layernorm", spec.hidden_size),
+        **mlp_or_experts(spec, number, EXPERTS),
+    }

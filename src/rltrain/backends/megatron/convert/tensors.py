@@ -1,45 +1,49 @@
-"""Between Megatron's parameters and the Hugging Face tensors they are made of."""
+"""All weights of a model, in the order in which they are read and sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
-from rltrain.backends.megatron.convert import llama, qwen2, qwen3
+from rltrain.backends.megatron.convert import deepseek, gemma, glm4, llama, mixtral
+from rltrain.backends.megatron.convert.parts import Layer, norm
+from rltrain.backends.megatron.convert.weights import Weight
 from rltrain.types.model_spec import ModelSpec
 
-FAMILIES = {"llama": llama.LAYER, "qwen2": qwen2.LAYER, "qwen3": qwen3.LAYER}
-OUTSIDE = {
-    "embedding.word_embeddings.weight": "model.embed_tokens.weight",
-    "decoder.final_layernorm.weight": "model.norm.weight",
-    "output_layer.weight": "lm_head.weight",
+FAMILIES: dict[str, Callable[[ModelSpec, int], Layer]] = {
+    "llama": llama.layer,
+    "mistral": llama.layer,
+    "qwen2": llama.layer,
+    "qwen3": llama.layer,
+    "qwen2_moe": llama.layer,
+    "qwen3_moe": llama.layer,
+    "mixtral": mixtral.layer,
+    "glm4": glm4.layer,
+    "gemma2": gemma.layer,
+    "gemma3": gemma.layer,
+    "deepseek_v2": deepseek.layer,
+    "deepseek_v3": deepseek.layer,
 }
+"""The weights of a layer, which may depend on its number."""
+EMBEDDING = "embedding.word_embeddings.weight"
+OUTPUT = "output_layer.weight"
 LAYERS = "decoder.layers."
 
 
-def hf_names(name: str, spec: ModelSpec) -> tuple[str, ...]:
-    """The Hugging Face tensors behind one of Megatron's parameters."""
-    if name in OUTSIDE:
-        return (OUTSIDE[name],)
-    number, _, inside = name.removeprefix(LAYERS).partition(".")
-    return tuple(f"model.layers.{number}.{part}" for part in FAMILIES[spec.family][inside])
+def model_weights(spec: ModelSpec) -> dict[str, Weight]:
+    """By Megatron's names, with layers numbered through all pipeline stages and experts through all ranks."""
+    vocabulary = (spec.vocab_size, spec.hidden_size)
+    found = {EMBEDDING: Weight({"model.embed_tokens.weight": vocabulary}, dim=0)}
+    for number in range(spec.num_layers):
+        for name, weight in FAMILIES[spec.family](spec, number).items():
+            parts = {f"model.layers.{number}.{part}": shape for part, shape in weight.parts.items()}
+            found[f"{LAYERS}{number}.{name}"] = dataclasses.replace(weight, parts=parts)
+    found["decoder.final_layernorm.weight"] = norm("model.norm", spec.hidden_size)
+    if not spec.tied:
+        found[OUTPUT] = Weight({"lm_head.weight": vocabulary}, dim=0)
+    return found
 
 
-def join(parts: Sequence[Tensor], spec: ModelSpec) -> Tensor:
-    """Megatron's parameter: query, key and value lie side by side for each group of heads, gate above up."""
-    if len(parts) != 3:
-        return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-    grouped = [part.reshape(spec.num_kv_heads, -1, *part.shape[1:]) for part in parts]
-    return torch.cat(grouped, 1).reshape(-1, *parts[0].shape[1:])
-
-
-def split(tensor: Tensor, num_parts: int, spec: ModelSpec) -> list[Tensor]:
-    """The inverse of `join`."""
-    if num_parts != 3:
-        return [tensor] if num_parts == 1 else list(tensor.chunk(num_parts))
-    query = spec.num_heads // spec.num_kv_heads * spec.head_dim
-    grouped = tensor.reshape(spec.num_kv_heads, query + 2 * spec.head_dim, *tensor.shape[1:])
-    parts = grouped.split([query, spec.head_dim, spec.head_dim], 1)
-    return [part.reshape(-1, *tensor.shape[1:]) for part in parts]
+def padded_vocab_size(vocab_size: int, ranks: int) -> int:
+    """Rows of the embedding that the ranks share evenly; those past the vocabulary are zeros and score nothing."""
+    return -(-vocab_size // ranks) * ranks

@@ -1,47 +1,48 @@
-"""Megatron's parameters from Hugging Face tensors and back."""
+"""The names and the order of a model's weights."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-import pytest
-import torch
-
-from rltrain.backends.megatron.convert.tensors import hf_names, join, split
-from rltrain.types.model_spec import ModelSpec
-
-SPEC = ModelSpec(
-    path=Path("model"), family="qwen2", num_layers=2, hidden_size=6, num_heads=4, num_kv_heads=2, head_dim=3,
-    intermediate_size=5, vocab_size=96, norm_epsilon=1e-5, rope_theta=1e4, rope_scaling=None, max_positions=64,
-    tied=True, qkv_bias=True, qk_norm=False, initializer_range=0.02, eos_ids=(1,),
-)  # fmt: skip
+from rltrain.backends.megatron.convert.tensors import model_weights, padded_vocab_size
+from tests.unit.backends.megatron.convert.specs import QWEN2
 
 
 def test_names_of_a_layer() -> None:
-    assert hf_names("decoder.layers.11.self_attention.linear_qkv.bias", SPEC) == (
-        "model.layers.11.self_attn.q_proj.bias",
-        "model.layers.11.self_attn.k_proj.bias",
-        "model.layers.11.self_attn.v_proj.bias",
-    )
-    assert hf_names("decoder.final_layernorm.weight", SPEC) == ("model.norm.weight",)
+    weights = model_weights(replace(QWEN2, num_layers=12))
+    assert dict(weights["decoder.layers.11.self_attention.linear_qkv.bias"].parts) == {
+        "model.layers.11.self_attn.q_proj.bias": (12,),
+        "model.layers.11.self_attn.k_proj.bias": (6,),
+        "model.layers.11.self_attn.v_proj.bias": (6,),
+    }
+    assert dict(weights["decoder.final_layernorm.weight"].parts) == {"model.norm.weight": (6,)}
 
 
-@pytest.mark.parametrize("shape", [(6,), ()])
-def test_rows_lie_by_groups_of_heads(shape: tuple[int, ...]) -> None:
-    """Two groups, each of two query heads, a key head and a value head of three rows."""
-
-    def rows(heads: list[str]) -> torch.Tensor:
-        numbers = [100 * ord(head[0]) + 10 * int(head[1]) + row for head in heads for row in range(3)]
-        return torch.tensor(numbers).view(-1, *[1] * len(shape)).expand(-1, *shape).contiguous()
-
-    parts = [rows(["q0", "q1", "q2", "q3"]), rows(["k0", "k1"]), rows(["v0", "v1"])]
-    joined = join(parts, SPEC)
-    assert torch.equal(joined, rows(["q0", "q1", "k0", "v0", "q2", "q3", "k1", "v1"]))
-    assert all(torch.equal(one, other) for one, other in zip(split(joined, 3, SPEC), parts, strict=True))
+def test_the_order_is_that_of_the_forward_pass() -> None:
+    names = list(model_weights(replace(QWEN2, num_layers=11)))
+    assert names[0] == "embedding.word_embeddings.weight"
+    assert names[-2:] == ["decoder.final_layernorm.weight", "output_layer.weight"]
+    layers = [int(name.split(".")[2]) for name in names[1:-2]]
+    assert layers == sorted(layers) and set(layers) == set(range(11))
 
 
-def test_gate_lies_above_up() -> None:
-    gate, up = torch.zeros(5, 6), torch.ones(5, 6)
-    joined = join([gate, up], SPEC)
-    assert torch.equal(joined, torch.cat([gate, up]))
-    assert [part.sum().item() for part in split(joined, 2, SPEC)] == [0, 30]
+def test_a_tied_model_has_no_output_layer() -> None:
+    assert "output_layer.weight" not in model_weights(replace(QWEN2, tied=True))
+
+
+def test_elements_are_those_that_the_spec_counts() -> None:
+    for tied in (True, False):
+        for qk_norm in (True, False):
+            spec = replace(QWEN2, tied=tied, qk_norm=qk_norm)
+            total = 0
+            for weight in model_weights(spec).values():
+                for shape in weight.parts.values():
+                    size = 1
+                    for length in shape:
+                        size *= length
+                    total += size
+            assert total == spec.num_parameters
+
+
+def test_the_vocabulary_is_padded_to_what_ranks_share_evenly() -> None:
+    assert [padded_vocab_size(96, 1), padded_vocab_size(97, 2), padded_vocab_size(96, 2)] == [96, 98, 96]
