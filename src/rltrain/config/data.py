@@ -56,7 +56,8 @@ class PromptFormat(Section):
     too_long: Literal["drop", "error"] = "drop"
     """What happens to longer prompts; the number dropped is logged, and dropping all is an error."""
     on_bad_row: Literal["error", "skip"] = "error"
-    """What happens to a row that can't be read; the number skipped is logged."""
+    """What happens to a row that can't be read, or whose label no answer can earn a reward with; the number skipped is
+    logged."""
 
 
 class DataConfig(PromptFormat):

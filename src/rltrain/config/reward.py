@@ -35,7 +35,12 @@ class LastNumber(RewardFunction):
 
 
 class Math(RewardFunction):
-    """1 where the last complete `\\boxed{}` (or the final answer) equals the label as mathematics, by math-verify."""
+    """1 where the last `\\boxed{}` (or the final answer) equals the label as mathematics, by math-verify, else 0.
+
+    Exact numbers are compared exactly. A decimal may differ from what it stands for by 2e-6 of it and by less than its
+    last digit. A box that was never closed, and different answers side by side (`12 or 13`), are wrong where the label
+    is one number.
+    """
 
     kind: Literal["math"] = "math"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -64,8 +64,17 @@ class PromptSet:
         return digest.hexdigest()[:32]
 
 
-def load_prompt_set(fmt: PromptFormat, tokenizer: Tokenizer, *, where: str, limit: int | None = None) -> PromptSet:
+def load_prompt_set(
+    fmt: PromptFormat,
+    tokenizer: Tokenizer,
+    *,
+    where: str,
+    limit: int | None = None,
+    label_check: Callable[[str], str | None] | None = None,
+) -> PromptSet:
     """The prompts of all sources, or the first `limit`; `where` is the key that messages start with (`data`).
+
+    `label_check` says what makes a row's label useless, if anything: such a row is a bad one.
 
     Raises UserError with the first bad rows, or where no prompt is left.
     """
@@ -73,7 +82,7 @@ def load_prompt_set(fmt: PromptFormat, tokenizer: Tokenizer, *, where: str, limi
         hint = "give the model directory a chat_template.jinja, or use template.kind: plain"
         rule = "the model directory has no chat template"
         raise UserError.single(f"{where}.template.kind", rule, value="chat", hint=hint)
-    loader = _Loader(fmt, tokenizer, where)
+    loader = _Loader(fmt, tokenizer, where, label_check)
     spans: list[SourceSpan] = []
     for index, source in enumerate(fmt.sources):
         start = len(loader.prompts)
@@ -88,11 +97,14 @@ def load_prompt_set(fmt: PromptFormat, tokenizer: Tokenizer, *, where: str, limi
 class _Loader:
     """Gathers prompts and problems over the sources of one set."""
 
-    def __init__(self, fmt: PromptFormat, tokenizer: Tokenizer, where: str) -> None:
+    def __init__(
+        self, fmt: PromptFormat, tokenizer: Tokenizer, where: str, label_check: Callable[[str], str | None] | None
+    ) -> None:
         self.prompts: list[Prompt] = []
         self._format = fmt
         self._tokenizer = tokenizer
         self._where = where
+        self._label_check = label_check
         self._counts: Counter[str] = Counter()
         self._problems: list[Problem] = []
         self._first_skipped: str | None = None
@@ -150,9 +162,16 @@ class _Loader:
                 if isinstance(raw.values, RowError):
                     raise raw.values
                 row = parse_row(raw.values, self._format)
+                self._check_label(row.label)
                 yield raw.number, row, self._tokenizer.render(row.content, self._format.template)
             except (RowError, PromptError) as error:
-                self._bad(path, raw.number, str(error))
+                column = error.column if isinstance(error, RowError) else None
+                self._bad(path, raw.number, str(error), column=column)
+
+    def _check_label(self, label: str | None) -> None:
+        problem = self._label_check(label) if self._label_check is not None and label is not None else None
+        if problem:
+            raise RowError(problem)
 
     def _keep(self, rows: list[tuple[int, Row, Rendered]], path: Path, stem: str) -> None:
         limit = self._format.max_prompt_tokens
@@ -161,7 +180,7 @@ class _Loader:
             if len(ids) == 0:
                 self._bad(path, number, f"{self._format.prompt_key} has no tokens")
             elif len(ids) > limit and self._format.too_long == "error":
-                self._refuse(path, number, f"has {len(ids)} tokens, more than max_prompt_tokens ({limit})")
+                self._refuse(f"{path}:{number}", f"has {len(ids)} tokens, more than max_prompt_tokens ({limit})")
             elif len(ids) > limit:
                 self._counts["too_long"] += 1
             else:
@@ -174,17 +193,18 @@ class _Loader:
                 )
                 self.prompts.append(prompt)
 
-    def _bad(self, path: Path, number: int, rule: str) -> None:
+    def _bad(self, path: Path, number: int, rule: str, *, column: int | None = None) -> None:
+        place = f"{path}:{number}" if column is None else f"{path}:{number}:{column}"
         if self._format.on_bad_row == "skip":
             self._counts["bad"] += 1
-            self._first_skipped = self._first_skipped or f"{path}:{number}: {rule}"
+            self._first_skipped = self._first_skipped or f"{place}: {rule}"
         else:
-            self._refuse(path, number, rule)
+            self._refuse(place, rule)
 
-    def _refuse(self, path: Path, number: int, rule: str) -> None:
+    def _refuse(self, place: str, rule: str) -> None:
         self._counts["refused"] += 1
         if self._counts["refused"] <= SHOWN:
-            self._problems.append(Problem(key=self._where, rule=rule, place=f"{path}:{number}"))
+            self._problems.append(Problem(key=self._where, rule=rule, place=place))
 
 
 def _stems(fmt: PromptFormat) -> list[str]:

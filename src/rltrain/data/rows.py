@@ -26,7 +26,11 @@ KINDS = {
 
 
 class RowError(ValueError):
-    """A row that can't be used; the message is the rule it breaks."""
+    """A row that can't be used; the message is the rule it breaks, `column` the place in a line, from 1."""
+
+    def __init__(self, rule: str, *, column: int | None = None) -> None:
+        super().__init__(rule)
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,16 @@ def _jsonl(path: Path) -> Iterator[RawRow]:
 
 def _object(line: bytes) -> dict[str, Any] | RowError:
     try:
-        value: Any = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        value: Any = json.loads(line.decode("utf-8").rstrip(), parse_constant=_refuse_constant)
         if b"\\u" in line:
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails where half a surrogate pair stands alone
     except UnicodeEncodeError:
         return RowError("holds half a surrogate pair (\\ud800 to \\udfff), which is no text")
+    except json.JSONDecodeError as error:
+        expected = error.msg[:1].lower() + error.msg[1:]
+        return RowError(f"is no JSON: {expected} here", column=error.pos + 1)
+    except UnicodeDecodeError as error:
+        return RowError(f"is no UTF-8: {error.reason}", column=len(line[: error.start].decode("utf-8")) + 1)
     except (ValueError, RecursionError) as error:
         return RowError(f"is no JSON: {error}")
     if not isinstance(value, dict):

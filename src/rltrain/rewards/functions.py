@@ -30,16 +30,21 @@ def prefix_match(response: str, label: str) -> float:
 
 def last_number(response: str, label: str) -> float:
     """1 where the last number of the response has the label's value (1,234 is 1234.0)."""
-    wanted = _number(label.strip())
+    wanted = number_of(label)
     found = NUMBER.findall(response)
-    return float(bool(found) and _number(found[-1]) == wanted)
+    return float(bool(found) and number_of(found[-1]) == wanted)
 
 
-def _number(text: str) -> Decimal:
+def number_of(label: str) -> Decimal:
+    """Raises ValueError where the label is none, or no finite one."""
+    text = label.strip()
     try:
-        return Decimal(text.replace(",", "").replace("\u2212", "-"))
+        number = Decimal(text.replace(",", "").replace("\u2212", "-"))
     except InvalidOperation:
-        raise ValueError(f"the label {text!r} is no number") from None
+        number = Decimal("nan")
+    if not number.is_finite():
+        raise ValueError(f"the label {text!r} is no number")
+    return number
 
 
 def _exact_of(part: Exact) -> Inline:

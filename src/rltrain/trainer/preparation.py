@@ -12,6 +12,7 @@ from rltrain.config.rollout import MOST_SAMPLES_PER_STEP
 from rltrain.data.cursor import PromptCursor
 from rltrain.data.prompts import PromptSet, load_prompt_set
 from rltrain.data.tokenizer import Tokenizer
+from rltrain.rewards.labels import label_check
 from rltrain.telemetry.wandb_check import check_wandb
 from rltrain.types.model_spec import ModelSpec
 from rltrain.types.sample import Prompt
@@ -56,7 +57,7 @@ def _training(
     args: Args, tokenizer: Tokenizer, problems: list[Problem]
 ) -> tuple[PromptSet | None, PromptCursor | None]:
     try:
-        train_set = load_prompt_set(args.data, tokenizer, where="data")
+        train_set = load_prompt_set(args.data, tokenizer, where="data", label_check=label_check(args.reward))
         cursor = PromptCursor(train_set, args.data)
         cursor.check(args.run.steps, args.rollout.prompts_per_step)
     except UserError as error:
@@ -70,7 +71,8 @@ def _evaluation(args: Args, tokenizer: Tokenizer, problems: list[Problem]) -> di
     for name, config in (args.eval.sets if args.eval is not None else {}).items():
         key = f"eval.sets.{name}"
         try:
-            found[name] = load_prompt_set(config, tokenizer, where=key, limit=config.limit)
+            checked = label_check(config.reward or args.reward)
+            found[name] = load_prompt_set(config, tokenizer, where=key, limit=config.limit, label_check=checked)
         except UserError as error:
             problems += error.problems
             continue

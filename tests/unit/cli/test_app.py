@@ -195,6 +195,25 @@ def test_a_bad_row_ends_a_dry_run_with_its_file_and_line(workspace: Path) -> Non
     assert f"{workspace / 'train.jsonl'}:2" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["train", "--dry-run"], ["validate"], ["train"]], ids=["dry-run", "validate", "train"]
+)
+def test_labels_that_no_answer_equals_are_told_before_anything_starts(workspace: Path, command: list[str]) -> None:
+    text = (workspace / "c.yaml").read_text()
+    (workspace / "c.yaml").write_text(text.replace("digits: {kind: prefix_match}", "right: {kind: math}"))
+    rows = '{"prompt": "1=", "label": "1"}\n' * 10
+    (workspace / "train.jsonl").write_text(rows + '{"prompt": "2=", "label": "$$"}\n{"prompt": "3=", "label": "{"}\n')
+    result = CliRunner().invoke(app, [*command, str(workspace / "c.yaml")])
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"{workspace / 'train.jsonl'}:11: data: the label '$$' holds no answer")
+    assert second.startswith(f"{workspace / 'train.jsonl'}:12: data: the label '{{' has a brace without its partner")
+    if command == ["validate"]:
+        skipping = CliRunner().invoke(app, [*command, str(workspace / "c.yaml"), "data.on_bad_row=skip"])
+        assert skipping.exit_code == 0, skipping.output
+        assert "2 bad rows skipped" in re.sub(r"\s+", " ", skipping.output)
+
+
 def test_validate_says_what_follows(workspace: Path) -> None:
     result = CliRunner().invoke(app, ["validate", str(workspace / "c.yaml")])
     assert result.exit_code == 0, result.output

@@ -61,7 +61,10 @@ def test_the_first_bad_rows_are_listed_with_their_places(tmp_path: Path, tokeniz
     with pytest.raises(UserError) as caught:
         load_prompt_set(a_format(path), tokenizer, where="eval.sets.x")
     lines = str(caught.value).split("\n")
-    assert [line.split(" ")[0] for line in lines[:5]] == [f"{path}:{number}:" for number in range(2, 7)]
+    assert [line.split(" ")[0] for line in lines[:5]] == [
+        f"{path}:2:2:",
+        *(f"{path}:{number}:" for number in range(3, 7)),
+    ]
     assert lines[5].startswith("eval.sets.x: and 2 more rows like these")
 
 
@@ -154,3 +157,26 @@ def test_the_examples_have_the_rows_that_their_readme_says(name: str, count: int
         for prompt in loaded.prompts:
             digits = [character for character in str(prompt.content) if character.isdigit()]
             assert prompt.label == (digits[0] * 4 if name == "rep" else str(int(digits[0]) + int(digits[1])))
+
+
+def test_the_place_of_a_broken_line_has_its_column(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "a", "label": "1"}\n{"prompt": }\n')
+    with pytest.raises(UserError) as caught:
+        load_prompt_set(a_format(path), tokenizer, where="data")
+    assert caught.value.problems[0].place == f"{path}:2:12"
+    assert caught.value.problems[0].rule == "is no JSON: expecting value here"
+
+
+def test_labels_that_nothing_can_match_are_bad_rows(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "a", "label": "1"}\n{"prompt": "b", "label": "{"}\n')
+
+    def check(label: str) -> str | None:
+        return "is no use" if label == "{" else None
+
+    with pytest.raises(UserError) as caught:
+        load_prompt_set(a_format(path), tokenizer, where="data", label_check=check)
+    assert [(one.place, one.rule) for one in caught.value.problems] == [(f"{path}:2", "is no use")]
+    skipping = load_prompt_set(a_format(path, on_bad_row="skip"), tokenizer, where="data", label_check=check)
+    assert str(skipping.report) == "2 rows read, 1 prompts kept, 1 bad rows skipped"

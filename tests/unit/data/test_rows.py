@@ -51,7 +51,7 @@ def test_numbers_are_the_lines_of_the_file(tmp_path: Path) -> None:
     ("line", "rule"),
     [
         (b"{broken", "no JSON"),
-        (b'{"prompt": "\xff"}', "no JSON"),
+        (b'{"prompt": "\xff"}', "no UTF-8"),
         (b'["prompt"]', "must be a JSON object, not a list"),
         (b'{"prompt": NaN}', "NaN is no JSON number"),
         (b"[" * 100_000, "no JSON"),
@@ -176,3 +176,21 @@ def test_half_a_surrogate_pair_is_a_bad_row_and_a_whole_pair_is_text(tmp_path: P
     assert isinstance(half, RowError)
     assert "surrogate" in str(half)
     assert whole == {"prompt": "\U0001f600"}
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "rule"),
+    [
+        (b'{"prompt": "a", }', 17, "expecting property name enclosed in double quotes"),
+        (b'{"prompt": "a"', 15, "expecting ',' delimiter"),
+        (b'{"prompt" "a"}', 11, "expecting ':' delimiter"),
+        (b'{"prompt": "a"} x', 17, "extra data"),
+        ('{"prompt": "\u00e9'.encode() + b'\xff"}', 14, "no UTF-8: invalid start byte"),
+    ],
+)
+def test_a_broken_line_has_the_column_within_it(tmp_path: Path, line: bytes, column: int, rule: str) -> None:
+    _, broken = read_rows(written(tmp_path, b'{"prompt":"a"}\n' + line + b"\n"), where="data")
+    assert isinstance(broken.values, RowError)
+    assert broken.values.column == column
+    assert rule in str(broken.values)
+    assert "line" not in str(broken.values) and "char" not in str(broken.values)
