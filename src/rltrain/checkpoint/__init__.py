@@ -1,0 +1,1 @@
+"""A run's saved steps on disk: whole ones only, found again after whatever ended the run. Loads no torch."""
