@@ -1,1 +1,4 @@
-"""A run's saved steps on disk: whole ones only, found again after whatever ended the run. Loads no torch."""
+"""A run's saved steps on disk: whole ones only, found again after whatever ended the run.
+
+`steps`, `manifest` and `retention` load no torch.
+"""

@@ -46,7 +46,8 @@ class Adam(torch.optim.Optimizer):
                 for portion in _portions(same) if self.offloads else [same]:
                     self._step(portion, group)
 
-    def _moments(self, parameters: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+    def moments(self, parameters: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+        """`exp_avg` or `exp_avg_sq` of each, zeros before the first step; in host memory where it offloads."""
         for parameter in parameters:
             if name not in self.state[parameter]:
                 self.state[parameter][name] = self._zeros(parameter)
@@ -58,7 +59,7 @@ class Adam(torch.optim.Optimizer):
         return torch.zeros_like(parameter, device="cpu", pin_memory=parameter.is_cuda)
 
     def _step(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        kept = [self._moments(parameters, name) for name in ("exp_avg", "exp_avg_sq")]
+        kept = [self.moments(parameters, name) for name in ("exp_avg", "exp_avg_sq")]
         device = parameters[0].device
         moments = [[one.to(device, non_blocking=True) for one in column] for column in kept]
         self._update(parameters, moments, group)
@@ -109,10 +110,10 @@ def _portions(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
 
 def make_optimizer(args: MegatronArgs, chunks: list[Any], *, offloads: bool) -> Any:
     """Megatron's optimizer: fp32 masters, clipping by the global norm, decay of matrices alone."""
-    if not distrib_optimizer.HAVE_APEX_OR_TE:
-        megatron_optimizer.Adam = distrib_optimizer.Adam = Adam
-        megatron_optimizer.USING_PYTORCH_OPTIMIZER = False
-        distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True
+    # Ours also where Apex or TransformerEngine happen to be installed: one kernel and one way to save it everywhere.
+    megatron_optimizer.Adam = distrib_optimizer.Adam = Adam
+    megatron_optimizer.USING_PYTORCH_OPTIMIZER = False
+    distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True
     optimizer: Any = get_megatron_optimizer(args.optimizer, chunks, use_gloo_process_groups=False)  # pyright: ignore
     for one in optimizer.chained_optimizers:
         if one.optimizer is not None:  # there is none for experts that a stage hasn't, or that are frozen

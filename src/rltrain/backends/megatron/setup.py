@@ -12,6 +12,20 @@ from rltrain.config.weight_sync import WeightSyncConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStart:
+    """A saved step that a role goes on from."""
+
+    directory: Path
+    """Of the role, with its pieces."""
+    key: str
+    """The option that names it, for errors."""
+    moments: bool
+    """The optimizer's moments and the place in the schedule, too; else both start anew."""
+    num_updates: int
+    """That the step had behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSetup:
     role: RoleConfig
     algorithm: AlgorithmConfig
@@ -33,6 +47,7 @@ class TrainSetup:
     """An engine runs on this rank's GPU: weights go to it within the GPU's memory."""
     yields_memory: bool = False
     """Gives GPU memory that it doesn't hold tensors in back after each call, for an engine that wakes up."""
+    start: SavedStart | None = None
     profile: ProfileConfig | None = None
     profile_directory: Path = Path("profile")
 

@@ -10,6 +10,7 @@ from megatron.core.distributed import finalize_model_grads
 from torch import Tensor
 
 from rltrain.algorithms.objective import LossOutput, PairColumns, PolicyObjective
+from rltrain.backends.megatron.kept import KeptStates
 from rltrain.backends.megatron.micro_batch import MicroBatch, micro_batches_of
 from rltrain.backends.megatron.optimizer import learning_rate
 from rltrain.backends.megatron.passes import forward_backward, scored
@@ -37,6 +38,11 @@ class UpdateStep:
         config_of_all: Any = trainable.chunks[0].config
         config_of_all.finalize_model_grads_func = _finish_gradients
         config_of_all.grad_scale_func = None
+
+    def resume(self, num_done: int) -> None:
+        """Goes on after so many updates, with the moments that they left."""
+        self.num_done = num_done
+        KeptStates(self._parts.optimizer).set_updates(num_done)
 
     def run(self, batch: RolloutBatch, step: OptimizerStep, *, rank: int) -> dict[str, Metric]:
         """One update and this rank's metrics.

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from rltrain.backends.megatron import shim
-from rltrain.backends.megatron.setup import TrainSetup, WorkerInfo
+from rltrain.backends.megatron.setup import SavedStart, TrainSetup, WorkerInfo
 from rltrain.device import collective_backend, use_device
 
 shim.install()
@@ -31,9 +31,14 @@ from rltrain.backends.megatron.model import HiddenStateModel  # noqa: E402
 from rltrain.backends.megatron.passes import logprobs  # noqa: E402
 from rltrain.backends.megatron.ranks import join_groups  # noqa: E402
 from rltrain.backends.megatron.rendezvous import make_store  # noqa: E402
+from rltrain.backends.megatron.saving import model_pieces, random_pieces, restore, restore_random  # noqa: E402
 from rltrain.backends.megatron.stash import WeightStash  # noqa: E402
 from rltrain.backends.megatron.step import UpdateStep  # noqa: E402
 from rltrain.backends.megatron.trainable import build  # noqa: E402
+from rltrain.checkpoint.manifest import Damaged, FileFacts  # noqa: E402
+from rltrain.checkpoint.pieces import SUFFIX, SavedTensors  # noqa: E402
+from rltrain.checkpoint.writer import PieceWriter  # noqa: E402
+from rltrain.config.errors import UserError  # noqa: E402
 from rltrain.data.plan import in_lockstep  # noqa: E402
 from rltrain.telemetry.profiler import Profiler  # noqa: E402
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan  # noqa: E402
@@ -55,6 +60,7 @@ class TrainWorker:
         self._setup = setup
         self._spec = ModelSpec.read(setup.role.model.path)
         self._rank = 0
+        self._writer = PieceWriter()
         self._sender: BucketSender | BucketFollower | None = None
         self._profiler = Profiler(None, setup.profile_directory, process="trainer")
 
@@ -82,6 +88,8 @@ class TrainWorker:
             temperature=setup.temperature,
             total_updates=setup.total_updates,
         )
+        if setup.start is not None:
+            self._restore(setup.start)
         return WorkerInfo(pid=os.getpid(), device=str(device), num_parameters=self._spec.num_parameters)
 
     @shim.on_device
@@ -151,8 +159,25 @@ class TrainWorker:
             deque(self._tensors(), maxlen=0)
 
     @shim.on_device
+    def save(self, directory: str, *, moments: bool) -> None:
+        """Copies this rank's part of the weights, and with `moments` of the optimizer, and starts to write it.
+
+        Collective. `finish_save` comes before the next one.
+        """
+        pieces = [*model_pieces(self._parts, self._spec, moments=moments), *random_pieces(self._rank)]
+        self._writer.start(Path(directory) / f"rank_{self._rank:05}{SUFFIX}", pieces)
+
+    def finish_save(self) -> tuple[str, FileFacts]:
+        """Waits for the file that `save` started; may be called beside other calls.
+
+        Its name and facts. Raises what `PieceWriter.finish` does.
+        """
+        return f"rank_{self._rank:05}{SUFFIX}", self._writer.finish()
+
+    @shim.on_device
     def close(self) -> None:
         """Also after a `join` that failed."""
+        self._writer.close()
         if self._sender is not None:
             self._sender.close()
         if dist.is_initialized():
@@ -176,7 +201,9 @@ class TrainWorker:
         return hf_tensors(self._parts.chunks, self._spec)
 
     def _fill(self, chunks: tuple[HiddenStateModel, ...]) -> None:
-        model = self._setup.role.model
+        setup, model = self._setup, self._setup.role.model
+        if setup.start is not None and (setup.reference_path is not None or not setup.needs_reference):
+            return  # the saved weights come to all of it
         if model.init == "random":
             draw_weights(chunks, self._spec, seed=self._setup.seed)
         else:
@@ -190,6 +217,17 @@ class TrainWorker:
         with self._stash.restored():
             load_weights(self._parts.chunks, self._spec, path, key="algorithm.kl.reference")
             self._stash.save(REFERENCE)
+
+    def _restore(self, start: SavedStart) -> None:
+        """After the reference was kept: that is the base of the run's first start."""
+        try:
+            saved = SavedTensors(start.directory)
+        except Damaged as error:
+            raise UserError.single(start.key, str(error), value=start.directory) from error
+        restore(self._parts, self._spec, saved, moments=start.moments, key=start.key)
+        restore_random(saved, rank=self._rank, ranks=dist.get_world_size())
+        if start.moments:
+            self._step.resume(start.num_updates)
 
     def _logprobs(self, batch: RolloutBatch, plan: StepPlan) -> tuple[npt.NDArray[np.int64], Ragged[np.float32]]:
         parts = self._parts

@@ -27,10 +27,16 @@ def held_tensors(
     Parameters, and the routers' biases, which the optimizer doesn't know; of each, what `value` takes. Experts of one
     parameter come one by one.
     """
+    for name, tensor, chunk in held_parameters(chunks):
+        yield from named_weights(name, value(tensor), chunk, spec)
+
+
+def held_parameters(chunks: Chunks) -> Iterator[tuple[str, Tensor, torch.nn.Module]]:
+    """Parameters and the routers' biases under a chunk's own names, with the chunk."""
     for chunk in [chunks] if isinstance(chunks, torch.nn.Module) else chunks:
         buffers = ((name, buffer) for name, buffer in chunk.named_buffers() if name.endswith(BIAS))
         for name, tensor in (*chunk.named_parameters(), *buffers):
-            yield from named_weights(name, value(tensor), chunk, spec)
+            yield name, tensor, chunk
 
 
 def tensor_parallel_group(name: str) -> Any:

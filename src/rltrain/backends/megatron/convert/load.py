@@ -25,12 +25,9 @@ def load_weights(model: Chunks, spec: ModelSpec, path: Path, *, key: str) -> Non
     """Raises UserError naming every tensor that is missing, not needed or of another shape; `key` is the config's."""
     directory = SafetensorsDirectory(path, key=key)
     weights = model_weights(spec)
-    expected = {name: shape for weight in weights.values() for name, shape in weight.parts.items()}
-    problems = list(_problems(expected, directory.shapes, spec, key=key))
-    if problems:
-        raise UserError(problems)
+    check_shapes(directory.shapes, spec, key=key)
     for name, tensor in held_tensors(model, spec):
-        _fill(name, tensor, weights[name], {part: directory.part(part) for part in weights[name].parts})
+        fill(name, tensor, weights[name], {part: directory.part(part) for part in weights[name].parts})
 
 
 @torch.no_grad()
@@ -48,10 +45,19 @@ def draw_weights(model: Chunks, spec: ModelSpec, *, seed: int) -> None:
         else:
             parts, deviation = weights[name].parts, spec.initializer_range
             drawn = {part: drawn_tensor(part, shape, seed=seed, deviation=deviation) for part, shape in parts.items()}
-            _fill(name, tensor, weights[name], drawn)
+            fill(name, tensor, weights[name], drawn)
 
 
-def _fill(name: str, tensor: Tensor, weight: Weight, sources: Mapping[str, Sliceable]) -> None:
+def check_shapes(found: Mapping[str, Shape], spec: ModelSpec, *, key: str) -> None:
+    """Raises UserError naming every tensor that is missing, not needed or of another shape."""
+    expected = {name: shape for weight in model_weights(spec).values() for name, shape in weight.parts.items()}
+    problems = list(_problems(expected, found, spec, key=key))
+    if problems:
+        raise UserError(problems)
+
+
+def fill(name: str, tensor: Tensor, weight: Weight, sources: Mapping[str, Sliceable]) -> None:
+    """A rank's part of a weight from the whole tensors."""
     group = tensor_parallel_group(name)
     tensor.copy_(weight.shard(sources, rank=group.rank(), ranks=group.size()))
 

@@ -52,6 +52,22 @@ class Weight:
             found.setdefault(name, []).append(whole.narrow(dim, 0, end - start))
         return {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in found.items()}
 
+    def placed(self, shard: Tensor, *, rank: int, ranks: int) -> Iterator[tuple[str, Shape, Tensor]]:
+        """What a rank's parameter holds of the Hugging Face tensors: name, where it begins there, and the values.
+
+        Zeros that fill the last ranks up are left out.
+        """
+        if self.dim is None:
+            ranks, rank = 1, 0
+        for (name, (start, end)), piece in zip(self._spans(), self._separated(shard, ranks), strict=True):
+            dim = self.dim or 0
+            length = -(-(end - start) // ranks)
+            first, last = (min(start + number * length, end) for number in (rank, rank + 1))
+            if first < last:
+                offset = [0] * len(self.parts[name])
+                offset[dim] = first
+                yield name, tuple(offset), piece.narrow(dim, 0, last - first)
+
     def _spans(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Of each piece, its tensor and where it lies there along `dim`."""
         for name, shape in self.parts.items():

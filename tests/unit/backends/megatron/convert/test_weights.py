@@ -55,6 +55,21 @@ def test_what_ranks_hold_makes_the_whole_again(name: str, ranks: int) -> None:
     assert all(torch.equal(whole[part], sources[part]) for part in sources)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_pieces_laid_where_they_belong_make_the_whole_once(name: str, ranks: int) -> None:
+    weight = WEIGHTS[name]
+    sources = numbered(weight)
+    found = {part: torch.full(shape, torch.nan) for part, shape in weight.parts.items()}
+    for rank, shard in enumerate(shards(weight, sources, ranks if weight.dim is not None else 1)):
+        for part, offset, values in weight.placed(shard, rank=rank, ranks=ranks):
+            box = found[part][tuple(slice(a, a + n) for a, n in zip(offset, values.shape, strict=True))]
+            assert box.shape == values.shape
+            assert box.isnan().all()
+            box.copy_(values)
+    assert all(torch.equal(found[part], sources[part]) for part in sources)
+
+
 @pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in ("whole", "padded rows")])
 def test_a_rank_reads_its_share_alone(name: str) -> None:
     weight = WEIGHTS[name]
