@@ -35,9 +35,11 @@ from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.run_directory import RunDirectory
 from rltrain.telemetry.sinks import Sinks, open_sinks
 from rltrain.telemetry.spans import StepClock
+from rltrain.trainer.estimate import saved_bytes
 from rltrain.trainer.evaluate import Evaluator, PreparedSet
 from rltrain.trainer.gpu_memory import BUCKET_BYTES, GpuPlan, plan_gpu, shares_gpus
 from rltrain.trainer.preparation import Prepared, context_length, kv_cache_bytes, max_sequences, prepare
+from rltrain.trainer.saving import Saver
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
 
@@ -137,6 +139,13 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
             policy=workers.trainers,
             weights=weights,
             evaluator=draws.evaluator(),
+            saver=Saver(
+                args.checkpoint,
+                outputs.directory.checkpoints,
+                workers.trainers,
+                num_bytes=saved_bytes(args, prepared.spec),
+                note=outputs.display.note,
+            ),
             recorder=Recorder(
                 args,
                 outputs.directory,

@@ -44,7 +44,7 @@ class SavedSteps:
         for left in self._root.iterdir():
             if PARTIAL.fullmatch(left.name):
                 shutil.rmtree(left)
-        partial = self._partial(step)
+        partial = self.partial(step)
         partial.mkdir()
         return partial
 
@@ -54,7 +54,7 @@ class SavedSteps:
         Every file below `begin`'s directory is named in `files`. Raises Damaged where one isn't there as it was
         written, OSError where the disk fails: earlier steps and `latest` are as they were.
         """
-        partial, path = self._partial(step), self._root / f"step_{step}"
+        partial, path = self.partial(step), self._root / f"step_{step}"
         manifest = Manifest(step=step, files=dict(files), metrics=dict(metrics))
         manifest.check(partial, contents=False)
         _sync_tree(partial)
@@ -70,7 +70,7 @@ class SavedSteps:
 
     def abandon(self, step: int) -> None:
         """Removes what a failed save left, as far as that can be done."""
-        shutil.rmtree(self._partial(step), ignore_errors=True)
+        shutil.rmtree(self.partial(step), ignore_errors=True)
 
     def whole(self) -> Iterator[SavedStep]:
         """Steps whose files are there with their sizes, newest first, by number."""
@@ -99,7 +99,8 @@ class SavedSteps:
     def _paths(self) -> list[Path]:
         return list(self._root.iterdir()) if self._root.is_dir() else []
 
-    def _partial(self, step: int) -> Path:
+    def partial(self, step: int) -> Path:
+        """Where a step's files are written."""
         return self._root / f".step_{step}.partial"
 
     def _point(self, name: str) -> None:
@@ -115,7 +116,7 @@ class SavedSteps:
         metric = self._metric
         judged = {step: None if metric is None else saved.manifest.metrics.get(metric) for step, saved in steps.items()}
         for step in steps.keys() - self._retention.kept(judged):
-            doomed = self._partial(step)  # first out of sight, so that none is ever half there
+            doomed = self.partial(step)  # first out of sight, so that none is ever half there
             steps[step].path.rename(doomed)
             shutil.rmtree(doomed)
 

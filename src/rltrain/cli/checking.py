@@ -13,7 +13,7 @@ from rltrain.config.files import check_files
 from rltrain.config.load import Loaded, load
 from rltrain.config.machine import Machine, this_machine, visible_gpus
 from rltrain.config.namespace import Args
-from rltrain.config.outputs import WandbConfig
+from rltrain.config.telemetry import WandbConfig
 from rltrain.telemetry.wandb_check import check_wandb
 from rltrain.trainer.gpu_memory import memory_problems
 from rltrain.trainer.host_needs import disk_problems, host_memory_problems

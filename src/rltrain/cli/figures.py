@@ -31,6 +31,7 @@ def print_estimate(found: Estimate, *, console: Console) -> None:
         "KV cache an engine": f"{cache} ({size(found.cache_bytes_per_token)} a token, "
         f"{found.context_length:,} tokens a sequence at most)",
         "export on disk": size(found.export_bytes),
+        "saved step on disk": size(found.saved_bytes),
     }
     _print(rows, console=console)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from rltrain.checkpoint.manifest import FileFacts
 from rltrain.cluster.calls import all_of, one, within
 from rltrain.cluster.hosts import EngineHost, TrainerHost
 from rltrain.cluster.placement import WorkerShare, actor_options
@@ -63,7 +64,7 @@ class TrainerGroup:
                 setup=setup,
                 environment=environment | {"OMP_NUM_THREADS": str(share.num_threads)},
                 logs=logs,
-                options={"concurrency_groups": {"lifeline": 1}},
+                options={"concurrency_groups": {"lifeline": 1, "saving": 1}},
             )
             for share in shares
         ]
@@ -104,6 +105,14 @@ class TrainerGroup:
 
     async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         return merged(await self.call_all("update", self._shared(batch), plan))
+
+    async def save(self, directory: str, *, moments: bool) -> int:
+        return (await self.call_all("save", directory, moments=moments))[0]
+
+    async def finish_save(self) -> dict[str, FileFacts]:
+        on_other_threads = {"concurrency_group": "saving"}
+        calls = [worker.handle.beside.options(**on_other_threads).remote("finish_save") for worker in self.workers]
+        return dict(await self._all(calls))
 
     async def export(self, directory: str) -> None:
         await self.call_all("export_hf", directory)

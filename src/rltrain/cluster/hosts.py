@@ -23,7 +23,7 @@ def resolve(target: str) -> Any:
 
 
 class TrainerHost:
-    """Synchronous: one call at a time, always on the same thread, but for `lifeline`."""
+    """Synchronous: one call at a time, always on the same thread, but for `lifeline` and `beside`."""
 
     def __init__(self, target: str, setup: Any, log_path: str) -> None:
         _write_output_to(log_path)
@@ -33,6 +33,10 @@ class TrainerHost:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         with _errors_logged():
             return getattr(self._worker, method)(*args, **kwargs)
+
+    def beside(self, method: str) -> Any:
+        """A method that may run on another thread, beside calls."""
+        return self.call(method)
 
     def settle(self) -> None:
         """Start-up is over: what it left needn't be walked by every garbage collection from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rltrain.config.checkpoint import CheckpointConfig
 from rltrain.config.cluster import ClusterConfig
 from rltrain.config.data import DataConfig, PromptFormat
 from rltrain.config.errors import Problem
@@ -19,6 +20,7 @@ def pointless(config: Config, machine: Machine) -> list[Problem]:
         *_threads(config, machine),
         *_offload(config, machine),
         *_data(config.data),
+        *_checkpoint(config.checkpoint),
         *_reward(config.reward, "reward"),
     ]
     problems += _weight(config.data, "data")
@@ -65,6 +67,23 @@ def _offload(config: Config, machine: Machine) -> Iterator[Problem]:
 def _data(config: DataConfig) -> Iterator[Problem]:
     if not config.shuffle and config.seed != DataConfig.model_fields["seed"].default:
         yield _unused("data.seed", "orders the prompts, and data.shuffle is false")
+
+
+def _checkpoint(config: CheckpointConfig) -> Iterator[Problem]:
+    changed = [name for name, field in CheckpointConfig.model_fields.items() if getattr(config, name) != field.default]
+    if config.every is None:
+        for name in changed:
+            if name != "export_final":
+                yield _unused(f"checkpoint.{name}", "is of saved steps, and checkpoint.every is left out", "set every")
+        return
+    if config.keep_last is None:
+        for name in ("keep_every", "keep_best"):
+            if name in changed:
+                yield _unused(f"checkpoint.{name}", "chooses what to keep, and checkpoint.keep_last: null keeps all")
+    if config.keep_best == 0:
+        for name in ("metric", "mode"):
+            if name in changed:
+                yield _unused(f"checkpoint.{name}", "is for keep_best, which is 0")
 
 
 def _weight(config: PromptFormat, key: str) -> Iterator[Problem]:

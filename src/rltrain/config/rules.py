@@ -280,6 +280,18 @@ def profiling(config: Config, facts: Facts) -> Iterator[Problem]:
         yield Problem(key="profile.memory", rule=rule, value="true", hint="leave it out")
 
 
+def best_steps(config: Config, facts: Facts) -> Iterator[Problem]:
+    checkpoint = config.checkpoint
+    if checkpoint.keep_best and checkpoint.metric is None:
+        rule = "is needed to know the best (checkpoint.keep_best)"
+        yield Problem(key="checkpoint.metric", rule=rule, hint="e.g. reward/mean")
+    kind, _, rest = (checkpoint.metric or "").partition("/")
+    sets = list(config.eval.sets) if config.eval else []
+    if kind == "eval" and rest.partition("/")[0] not in sets:
+        rule = f"names no evaluation set; there are {', '.join(sets) or 'none'}"
+        yield Problem(key="checkpoint.metric", rule=rule, value=checkpoint.metric)
+
+
 RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     group_size,
     samples,
@@ -294,4 +306,5 @@ RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     devices,
     layout,
     profiling,
+    best_steps,
 )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from rltrain.config.algorithm import AlgorithmConfig
+from rltrain.config.checkpoint import CheckpointConfig
 from rltrain.config.cluster import ClusterConfig
 from rltrain.config.data import DataConfig
 from rltrain.config.evaluation import EvalConfig
 from rltrain.config.model import RoleConfig
-from rltrain.config.outputs import CheckpointConfig, TelemetryConfig
 from rltrain.config.profile import ProfileConfig
 from rltrain.config.reward import RewardConfig
 from rltrain.config.rollout import RolloutConfig
 from rltrain.config.run import RunConfig
 from rltrain.config.section import Section
+from rltrain.config.telemetry import TelemetryConfig
 from rltrain.config.weight_sync import WeightSyncConfig
 
 

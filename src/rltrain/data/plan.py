@@ -112,11 +112,19 @@ def _units(members: Offsets, sizes: SampleSizes, schedule: Schedule) -> list[_Un
         unit = units.pop()
         too_much = unit.tokens > schedule.tokens_per_micro_batch or unit.cost > fair_share
         if len(unit.numbers) > 1 and too_much:
-            longest_first = sorted(unit.numbers, key=lambda number: (-sizes.response_B[number], number))
-            units += [_unit(longest_first[half::2], sizes, schedule) for half in (0, 1)]
+            units += _halves(unit, sizes, schedule)
         else:
             whole.append(unit)
+    while len(whole) < schedule.ranks and any(len(unit.numbers) > 1 for unit in whole):  # a rank would be idle
+        costliest = max((unit for unit in whole if len(unit.numbers) > 1), key=lambda unit: (unit.cost, unit.numbers))
+        whole.remove(costliest)
+        whole += _halves(costliest, sizes, schedule)
     return sorted(whole, key=lambda unit: (-unit.cost, unit.numbers))
+
+
+def _halves(unit: _Unit, sizes: SampleSizes, schedule: Schedule) -> list[_Unit]:
+    longest_first = sorted(unit.numbers, key=lambda number: (-sizes.response_B[number], number))
+    return [_unit(longest_first[half::2], sizes, schedule) for half in (0, 1)]
 
 
 def _unit(numbers: Sequence[int], sizes: SampleSizes, schedule: Schedule) -> _Unit:

@@ -45,7 +45,7 @@ def environment_facts(environment: Mapping[str, str] = os.environ) -> dict[str, 
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": _memory_bytes(),
         "gpus": _gpus(),
-        "packages": _versions(),
+        "packages": package_versions(),
         "variables": allowed_variables(environment),
     }
 
@@ -60,7 +60,8 @@ def allowed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Of rltrain and of what it stands on, as far as it is installed."""
     found = {"rltrain": __version__}
     for package in PACKAGES:
         try:

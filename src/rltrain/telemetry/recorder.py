@@ -38,10 +38,12 @@ class Recorder:
         self._decode = decode
         self._processes = processes
 
-    def record_start(self, metrics: Mapping[str, float], *, times: Mapping[str, float]) -> None:
+    def record_start(self, metrics: Mapping[str, float], *, times: Mapping[str, float]) -> dict[str, float]:
         """The line of step 0: the first weight sync and, if asked for, the first evaluation."""
-        self._sink.write(0, {**metrics, **times, **memory_metrics(self._processes)})
+        whole = {**metrics, **times, **memory_metrics(self._processes)}
+        self._sink.write(0, whole)
         self._show_evaluation(0, metrics)
+        return whole
 
     def record_step(
         self,
@@ -51,8 +53,8 @@ class Recorder:
         times: Mapping[str, float],
         groups: Sequence[SampleGroup],
         batch: RolloutBatch,
-    ) -> None:
-        """A step's samples, its line of metrics and what is shown of both; the rollout's own metrics are added here."""
+    ) -> dict[str, float]:
+        """A step's samples, its line of metrics and what is shown of both; the line, with the rollout's own metrics."""
         if self._telemetry.rollouts:
             self._save_rollout(step, groups, batch)
         sampled = rollout_metrics(groups, version=batch.version)
@@ -67,6 +69,7 @@ class Recorder:
         due = num_samples_due(step, evaluated=evaluated, show_samples=self._telemetry.show_samples)
         if due:
             self._display.samples(step, self._sample_texts(groups[:due]))
+        return whole
 
     def _save_rollout(self, step: int, groups: Sequence[SampleGroup], batch: RolloutBatch) -> None:
         responses_B = [self._decode(sample.response_ids) for group in groups for sample in group.samples]

@@ -90,6 +90,11 @@ class RunDirectory:
         """Directory for the weights after a step, as Hugging Face's; its parent is made already."""
         return self.path / "hf" / f"step_{step}"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the saved steps, if there are any."""
+        return self.path / "checkpoints"
+
     def discard(self) -> None:
         """Removes the directory and brings the earlier one back: the run was refused before it did anything."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rltrain.config.errors import UserError
-from rltrain.config.outputs import WandbConfig
+from rltrain.config.telemetry import WandbConfig
 
 MODES = ("online", "offline", "disabled", "shared", "run", "dryrun")
 """What wandb takes in WANDB_MODE; `run` and `dryrun` are its former names of the first two."""

@@ -42,6 +42,8 @@ class Estimate:
     cache_bytes: int | None
     """KV cache of an engine; None where vLLM takes its share of a GPU."""
     export_bytes: int
+    saved_bytes: int
+    """Of a saved step."""
 
 
 def estimate(args: Args, spec: ModelSpec, machine: Machine) -> Estimate:
@@ -75,7 +77,13 @@ def estimate(args: Args, spec: ModelSpec, machine: Machine) -> Estimate:
         cache_bytes_per_token=per_token,
         cache_bytes=_cache_bytes(args, machine, whole=per_token * context * -(-samples // rollout.engines)),
         export_bytes=spec.num_parameters * width,
+        saved_bytes=saved_bytes(args, spec),
     )
+
+
+def saved_bytes(args: Args, spec: ModelSpec) -> int:
+    """Of a saved step at most: what is frozen has no moments and may be in half precision."""
+    return spec.num_parameters * (12 if args.checkpoint.optimizer else 4)
 
 
 def _rank_memory(args: Args, num_parameters: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from rltrain.config.files import existing_part
 from rltrain.config.machine import Machine
 from rltrain.config.namespace import Args
 from rltrain.config.reward import Custom, Math
-from rltrain.trainer.estimate import WIDTHS, estimate
+from rltrain.trainer.estimate import WIDTHS, estimate, saved_bytes
 from rltrain.types.model_spec import ModelSpec
 
 GIB = 2**30
@@ -34,14 +34,26 @@ def host_memory_problems(args: Args, spec: ModelSpec, machine: Machine) -> list[
 
 
 def disk_problems(args: Args, spec: ModelSpec) -> list[Problem]:
-    """One where the final weights won't fit beside what is there: it would show only when the run is over."""
-    free = shutil.disk_usage(existing_part(args.run.directory)).free
-    needed = WIDTHS[args.actor.model.dtype] * spec.num_parameters
-    if not args.checkpoint.export_final or needed <= free:
+    """One where saved steps and final weights won't fit beside what is there: it would show when much is done."""
+    checkpoint, free = args.checkpoint, shutil.disk_usage(existing_part(args.run.directory)).free
+    final = WIDTHS[args.actor.model.dtype] * spec.num_parameters if checkpoint.export_final else 0
+    at_once = 0 if checkpoint.every is None else _steps_at_once(args)
+    saved = at_once * saved_bytes(args, spec)
+    if final + saved <= free:
         return []
-    rule = f"the final weights take {needed / GIB:.3g} GiB, and the disk has {free / GIB:.3g} GiB left"
-    hint = "another directory, or checkpoint.export_final: false"
+    parts = [f"the final weights take {final / GIB:.3g} GiB"] if final else []
+    parts += [f"{at_once} saved steps {saved / GIB:.3g} GiB"] if saved else []
+    rule = f"{' and '.join(parts)}, and the disk has {free / GIB:.3g} GiB left"
+    hint = "another directory, fewer saved steps (checkpoint.keep_last), or checkpoint.export_final: false"
     return [Problem(key="run.directory", rule=rule, value=str(args.run.directory), hint=hint)]
+
+
+def _steps_at_once(args: Args) -> int:
+    """Those that are kept and one that is being written; with `keep_every` there are more."""
+    config = args.checkpoint
+    assert config.every is not None
+    all_steps = -(-args.run.steps // config.every)
+    return all_steps if config.keep_last is None else min(all_steps, config.keep_last + config.keep_best + 1)
 
 
 def _needs(args: Args, spec: ModelSpec, machine: Machine) -> dict[str, int]:

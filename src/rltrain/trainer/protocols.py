@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from rltrain.checkpoint.manifest import FileFacts
 from rltrain.types.batch import Ragged, RolloutBatch, StepPlan
 from rltrain.types.metrics import Metrics
 from rltrain.types.sample import Prompt, SampleGroup
@@ -28,6 +29,17 @@ class Policy(Protocol):
 
     async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         """One optimizer step for each of the plan's."""
+        ...
+
+    async def save(self, directory: str, *, moments: bool) -> int:
+        """Copies the weights, and with `moments` the optimizer's, and starts to write them; updates done so far."""
+        ...
+
+    async def finish_save(self) -> Mapping[str, FileFacts]:
+        """Waits for the files that `save` started, beside other calls; by name in its directory.
+
+        Raises SaveFailed where the disk can't take them, RunError for a weight that isn't finite.
+        """
         ...
 
     async def export(self, directory: str) -> None:

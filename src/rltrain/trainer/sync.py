@@ -7,21 +7,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from rltrain.checkpoint.state import RunState
 from rltrain.concurrency import ended
 from rltrain.config.algorithm import ReferenceKL
+from rltrain.config.dump import resolved
 from rltrain.config.namespace import Args
 from rltrain.data.cursor import PromptCursor
 from rltrain.data.plan import SampleSizes, Schedule, make_plan
+from rltrain.telemetry.environment import package_versions
 from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.batches import build_batch, with_advantages
 from rltrain.trainer.evaluate import Evaluator
 from rltrain.trainer.penalty import kl_penalties
 from rltrain.trainer.protocols import Engines, Policy, Rollouts, Weights
+from rltrain.trainer.saving import Saver
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.sample import SampleGroup
 from rltrain.types.weights import Canary
+
+Record = Callable[[dict[str, float]], dict[str, float]]
+"""Writes and shows a step's metrics; gives back all that it wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,7 @@ class Parts:
     weights: Weights
     evaluator: Evaluator | None
     recorder: Recorder
+    saver: Saver
     clock: StepClock
 
 
@@ -44,7 +52,7 @@ class SyncTrainer:
         self._args = args
         self._parts = parts
         self._version = 0
-        self._recording: asyncio.Future[None] | None = None
+        self._recording: asyncio.Future[dict[str, float]] | None = None
         self._canary: asyncio.Future[Canary] | None = None
 
     async def run(self) -> None:
@@ -54,8 +62,10 @@ class SyncTrainer:
             for step in range(1, self._args.run.steps + 1):
                 await self._step(step)
             await self._recorded()
+            await self._parts.saver.settled()
         finally:
             await ended(self._recording, self._canary)
+            await self._parts.saver.close()
 
     async def _start(self) -> None:
         clock = self._parts.clock
@@ -83,8 +93,31 @@ class SyncTrainer:
             await self._push()
         if self._eval_due(step):
             metrics |= await self._evaluate(step)
+        saved = await self._save(step)
         record = partial(parts.recorder.record_step, step, times=clock.finish(), groups=groups, batch=batch)
-        await self._record(record, metrics)
+        recording = await self._record(record, metrics)
+        if saved:
+            parts.saver.finish(step, recording)
+
+    async def _save(self, step: int) -> bool:
+        """Whether the step's state was copied and waits to be written."""
+        saver = self._parts.saver
+        saver.check()
+        if not saver.due(step, last=self._args.run.steps):
+            return False
+        with self._parts.clock.span("save"):
+            return await saver.begin(self._state(step))
+
+    def _state(self, step: int) -> RunState:
+        return RunState(
+            step=step,
+            version=self._version,
+            updates=0,
+            moments=False,
+            data=self._parts.cursor.state_dict(),
+            config=resolved(self._args),
+            packages=package_versions(),
+        )
 
     async def _scored(self, batch: RolloutBatch, plan: StepPlan, groups: Sequence[SampleGroup]) -> RolloutBatch:
         """With the log-probs that the update needs, and advantages."""
@@ -100,11 +133,12 @@ class SyncTrainer:
             penalties_B = kl_penalties(batch, kl) if isinstance(kl, ReferenceKL) and kl_in_reward else None
             return with_advantages(batch, groups, config=self._args.algorithm.advantage, penalties_B=penalties_B)
 
-    async def _record(self, record: Callable[[dict[str, float]], None], metrics: dict[str, float]) -> None:
+    async def _record(self, record: Record, metrics: dict[str, float]) -> asyncio.Future[dict[str, float]]:
         """Writes and shows a step with its canary, while the next rollout is sampled; one at a time, in order."""
         await self._recorded()
         assert self._canary is not None
         self._recording = asyncio.ensure_future(_recorded_with(record, metrics, self._canary))
+        return self._recording
 
     async def _recorded(self) -> None:
         """Raises RunError where the canary of the last sync failed."""
@@ -133,9 +167,7 @@ class SyncTrainer:
         return evaluation.metrics
 
 
-async def _recorded_with(
-    record: Callable[[dict[str, float]], None], metrics: dict[str, float], canary: Awaitable[Canary]
-) -> None:
+async def _recorded_with(record: Record, metrics: dict[str, float], canary: Awaitable[Canary]) -> dict[str, float]:
     found = await canary
     whole = metrics | {"canary/abs_logprob_mean": found.mean, "canary/abs_logprob_max": found.largest}
-    await asyncio.to_thread(record, whole)
+    return await asyncio.to_thread(record, whole)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltrain.config.errors import UserError
-from rltrain.config.outputs import WandbConfig
+from rltrain.config.telemetry import WandbConfig
 from rltrain.telemetry.wandb_check import check_wandb, wandb_mode
 
 ONLINE = WandbConfig(project="x", mode="online")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ def make_args(directory: Path, mode: str = "offline") -> Args:
     return Args(Config(**tree), config_path=directory / "c.yaml")
 
 
+def everything_below(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+
+
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the wandb extra")
 def test_sec_03_an_offline_run_works_without_network_and_holds_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -39,9 +44,11 @@ def test_sec_03_an_offline_run_works_without_network_and_holds_no_secret(
     sink.write(1, {"reward/mean": 0.5, "train/grad_norm": float("nan")})
     sink.close()
     run.release()
-    files = [path for path in run.path.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".wandb" for path in files)
-    written = b"".join(path.read_bytes() for path in files)
+    written = everything_below(run.path)
+    deadline = time.monotonic() + 20
+    while b"reward/mean" not in written and time.monotonic() < deadline:  # a process of wandb's own writes it
+        time.sleep(0.1)
+        written = everything_below(run.path)
     assert b"reward/mean" in written
     for secret in (b"SECRET123", b"SECRET789"):
         assert secret not in written

@@ -71,3 +71,5 @@ def test_a_disk_without_room_for_the_final_weights_is_told(
     (problem,) = disk_problems(make(), spec)
     assert problem.key == "run.directory" and "final weights" in problem.rule
     assert disk_problems(make("checkpoint.export_final=false"), spec) == []
+    (problem,) = disk_problems(make("checkpoint.export_final=false", "checkpoint.every=1"), spec)
+    assert "saved steps" in problem.rule

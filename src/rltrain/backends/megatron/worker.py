@@ -159,13 +159,14 @@ class TrainWorker:
             deque(self._tensors(), maxlen=0)
 
     @shim.on_device
-    def save(self, directory: str, *, moments: bool) -> None:
+    def save(self, directory: str, *, moments: bool) -> int:
         """Copies this rank's part of the weights, and with `moments` of the optimizer, and starts to write it.
 
-        Collective. `finish_save` comes before the next one.
+        Returns the updates done so far. Collective. `finish_save` comes before the next one.
         """
         pieces = [*model_pieces(self._parts, self._spec, moments=moments), *random_pieces(self._rank)]
         self._writer.start(Path(directory) / f"rank_{self._rank:05}{SUFFIX}", pieces)
+        return self._step.num_done
 
     def finish_save(self) -> tuple[str, FileFacts]:
         """Waits for the file that `save` started; may be called beside other calls.

@@ -1,4 +1,4 @@
-"""`checkpoint:` and `telemetry:` what a run leaves behind."""
+"""`telemetry:` where a run's metrics and samples go."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from typing import Literal
 from pydantic import Field
 
 from rltrain.config.section import Section
-
-
-class CheckpointConfig(Section):
-    export_final: bool = True
-    """Write the final weights as a Hugging Face directory, `hf/step_N`, loadable by transformers and vLLM."""
 
 
 class WandbConfig(Section):
