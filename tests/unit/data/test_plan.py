@@ -121,7 +121,7 @@ SAMPLES = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 18), st.integers
     SAMPLES, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.sampled_from(["first_fit", "flops"]),
     st.booleans(), st.integers(30, 90),
 )  # fmt: skip
-@example([(1, 0, 1), (1, 0, 1), (1, 0, 1), (1, 3, 1)], 4, 1, 1, "first_fit", True, 30)  # noqa: FBT003 - positions
+@example([(1, 0, 1), (1, 0, 1), (1, 0, 1), (1, 3, 1)], 4, 1, 1, "first_fit", True, 30)
 def test_every_trainable_sample_is_planned_once(
     samples: list[tuple[int, int, int]], ranks: int, per: int, multiple: int, balance: str, share: bool, cap: int
 ) -> None:
