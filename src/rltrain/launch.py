@@ -11,14 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrain.backends.megatron.setup import TrainSetup, WorkerInfo
+from rltrain.backends.megatron.setup import SavedStart, TrainSetup, WorkerInfo
 from rltrain.backends.vllm.environment import engine_environment
 from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
+from rltrain.checkpoint.state import RunState
 from rltrain.cluster.placement import Demand, plan_placement
 from rltrain.cluster.session import Session, ray_session
 from rltrain.cluster.supervision import supervised
 from rltrain.concurrency import together
 from rltrain.config.algorithm import ReferenceKL
+from rltrain.config.dump import flat, resolved
 from rltrain.config.errors import UserError
 from rltrain.config.evaluation import EvalSet
 from rltrain.config.machine import Machine, this_machine
@@ -32,14 +34,15 @@ from rltrain.rollout.collector import Draw, RolloutCollector
 from rltrain.rollout.seeds import engine_seed
 from rltrain.telemetry.display import Display, make_display
 from rltrain.telemetry.recorder import Recorder
-from rltrain.telemetry.run_directory import RunDirectory
+from rltrain.telemetry.run_directory import FIRST_ATTEMPT, RESUME_FLAG, RunDirectory
 from rltrain.telemetry.sinks import Sinks, open_sinks
 from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.estimate import saved_bytes
 from rltrain.trainer.evaluate import Evaluator, PreparedSet
 from rltrain.trainer.gpu_memory import BUCKET_BYTES, GpuPlan, plan_gpu, shares_gpus
 from rltrain.trainer.preparation import Prepared, context_length, kv_cache_bytes, max_sequences, prepare
-from rltrain.trainer.saving import Saver
+from rltrain.trainer.resume import Origin, Resumed, choose, find_origin
+from rltrain.trainer.saving import ACTOR, Saver
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
 
@@ -57,6 +60,12 @@ class Outputs:
     directory: RunDirectory
     sinks: Sinks
     display: Display
+    resumed: Resumed | None
+
+    @property
+    def step(self) -> int:
+        """The last one that is done."""
+        return 0 if self.resumed is None else self.resumed.state.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +86,22 @@ class _Sleep:
             await together(*(engine.sleep() for engine in self.workers.engines))
 
 
-def train(args: Args, *, overwrite: bool) -> Path:
-    """Runs the whole training and returns its directory.
+def train(args: Args, *, overwrite: bool, resume: str | None = None) -> Path:
+    """Runs the whole training and returns its directory; `resume` is what `--resume` says.
 
-    Raises UserError before the first step, leaving no directory; RunError when the run fails, KeyboardInterrupt when it
-    is stopped.
+    Raises UserError before the first step, leaving all as it was; RunError when the run fails, KeyboardInterrupt when
+    it is stopped.
     """
+    origin = None if resume is None else find_origin(args, resume)
     prepared = prepare(args)
     machine = this_machine(args.cluster)
     with ExitStack() as stack:
-        directory = RunDirectory.create(args, overwrite=overwrite)
+        directory = _directory(args, origin, overwrite=overwrite)
         stack.callback(directory.release)
         stack.push(partial(_discard_refused, directory))
-        sinks = open_sinks(args, directory)
-        stack.callback(sinks.close)
+        resumed = None if origin is None else choose(origin, args, prepared.spec)
+        if resumed is not None:
+            prepared.cursor.load_state_dict(dict(resumed.state.data))
         display = make_display(num_steps=args.run.steps, name=directory.name)
         stack.callback(display.close)
         display.start()
@@ -98,9 +109,38 @@ def train(args: Args, *, overwrite: bool) -> Path:
         if directory.replaced is not None:
             display.note(f"the earlier run is {directory.replaced} until this one has started")
         display.note(f"data: {prepared.train_set.report}")
+        if resume is not None:
+            _note_resumed(resumed, display)
+        if resumed is not None and _finished(args, directory, resumed):
+            display.note("the run is finished: all its steps are done and its final weights are written")
+            directory.discard()
+            return directory.path
+        sinks = open_sinks(args, directory)
+        stack.callback(sinks.close)
         session = stack.enter_context(ray_session(args.cluster, num_gpus=machine.num_gpus))
-        asyncio.run(_run(args, prepared, machine, session, Outputs(directory, sinks, display)))
+        asyncio.run(_run(args, prepared, machine, session, Outputs(directory, sinks, display, resumed)))
     return directory.path
+
+
+def _directory(args: Args, origin: Origin | None, *, overwrite: bool) -> RunDirectory:
+    if origin is None or origin.run is None:
+        return RunDirectory.create(args, overwrite=overwrite)
+    return RunDirectory.reopen(origin.run)
+
+
+def _note_resumed(resumed: Resumed | None, display: Display) -> None:
+    if resumed is None:
+        display.note("there is no saved step yet, so the run starts from its beginning")
+        return
+    for note in resumed.notes:
+        display.note(note)
+    display.note(f"going on from {resumed.saved.path}")
+
+
+def _finished(args: Args, directory: RunDirectory, resumed: Resumed) -> bool:
+    in_place = resumed.saved.path.parent == directory.checkpoints
+    written = not args.checkpoint.export_final or directory.export(args.run.steps).is_dir()
+    return in_place and resumed.state.step == args.run.steps and written
 
 
 def _discard_refused(directory: RunDirectory, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -110,7 +150,7 @@ def _discard_refused(directory: RunDirectory, _kind: object, error: BaseExceptio
 
 
 async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:
-    workers = _make_workers(args, prepared, machine, session, outputs.directory)
+    workers = _make_workers(args, prepared, machine, session, outputs)
     lifelines = [workers.trainers.lifelines(), *(engine.lifeline() for engine in workers.engines)]
     await supervised(_train(args, prepared, workers, outputs), lifelines)
 
@@ -130,7 +170,11 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
             context_length=context_length(args, prepared.spec),
         )
         await weights.connect()
-        outputs.directory.forget_replaced()
+        resumed = outputs.resumed
+        reference = await _reference(args, workers.trainers, None if resumed is None else resumed.state)
+        outputs.directory.started(args, step=outputs.step)
+        if outputs.directory.attempt > FIRST_ATTEMPT:
+            outputs.sinks.rewind(outputs.step)
         parts = Parts(
             cursor=prepared.cursor,
             schedule=_schedule(args, prepared),
@@ -145,6 +189,7 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
                 workers.trainers,
                 num_bytes=saved_bytes(args, prepared.spec),
                 note=outputs.display.note,
+                newest=outputs.step if resumed else None,
             ),
             recorder=Recorder(
                 args,
@@ -155,6 +200,9 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
                 processes=processes,
             ),
             clock=clock,
+            model=prepared.spec,
+            reference=reference,
+            resumed=None if resumed is None else resumed.state,
         )
         await SyncTrainer(args, parts).run()
         if args.checkpoint.export_final:
@@ -165,12 +213,31 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         await rewarders.close()
 
 
-def _make_workers(
-    args: Args, prepared: Prepared, machine: Machine, session: Session, directory: RunDirectory
-) -> Workers:
+async def _reference(args: Args, trainers: TrainerGroup, saved: RunState | None) -> str | None:
+    """Digest of the reference's weights. Raises UserError where a resumed run would measure its KL from others."""
+    kl = args.algorithm.kl
+    if not isinstance(kl, ReferenceKL):
+        return None
+    found = await trainers.reference_digest()
+    if saved is not None and saved.reference not in (None, found) and not _another_reference(args, saved):
+        rule = "the reference model's weights aren't those that the saved run measured its KL from"
+        hint = f"give the path of those as algorithm.kl.reference; {RESUME_FLAG} doesn't move the reference"
+        path = kl.reference or args.actor.model.path
+        raise UserError.single("algorithm.kl.reference", rule, value=path, hint=hint)
+    return found
+
+
+def _another_reference(args: Args, saved: RunState) -> bool:
+    """The config asks for one, of which the user was told."""
+    before, now = flat(saved.config), flat(resolved(args))
+    keys = ("algorithm.kl.reference", "actor.model.dtype")
+    return any(before.get(key) != now.get(key) for key in keys)
+
+
+def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> Workers:
     from rltrain.cluster.group import EngineHandle, TrainerGroup
 
-    logs = directory.logs
+    logs = outputs.directory.logs
     plan = plan_gpu(args, prepared.spec, machine, max_sequences=max_sequences(args, prepared))
     demand = Demand(
         num_trainers=args.actor.parallel.world_size,
@@ -183,7 +250,7 @@ def _make_workers(
     placement = plan_placement(demand, session.nodes(), device=machine.device)
     common = session.worker_environment | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
     engine_setup = _engine_setup(args, prepared, machine, plan)
-    train_setup = _train_setup(args, machine, plan, directory.path / "profile")
+    train_setup = _train_setup(args, machine, plan, outputs.directory.path / "profile", start=_saved_start(outputs))
     trainers = TrainerGroup(placement.trainers, target=TRAINER, setup=train_setup, environment=common, logs=logs)
     engines = [
         EngineHandle(
@@ -226,7 +293,16 @@ def _schedule(args: Args, prepared: Prepared) -> Schedule:
     )
 
 
-def _train_setup(args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path) -> TrainSetup:
+def _saved_start(outputs: Outputs) -> SavedStart | None:
+    if outputs.resumed is None:
+        return None
+    saved, state = outputs.resumed.saved, outputs.resumed.state
+    return SavedStart(directory=saved.path / ACTOR, key=RESUME_FLAG, moments=state.moments, num_updates=state.updates)
+
+
+def _train_setup(
+    args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path, *, start: SavedStart | None
+) -> TrainSetup:
     kl = args.algorithm.kl
     per_step = args.rollout.prompts_per_step // (args.algorithm.prompts_per_update or args.rollout.prompts_per_step)
     # Handles of GPU memory reach as far as one GPU; elsewhere weights go through the host's shared memory.
@@ -242,6 +318,7 @@ def _train_setup(args: Args, machine: Machine, plan: GpuPlan | None, profiles: P
         device=machine.device,
         needs_reference=isinstance(kl, ReferenceKL),
         reference_path=kl.reference if isinstance(kl, ReferenceKL) else None,
+        start=start,
         bucket_bytes=BUCKET_BYTES if on_one_gpu else 256 * 2**20,
         shares_gpu=on_one_gpu,
         yields_memory=plan is not None and plan.sleeps,

@@ -58,16 +58,20 @@ class Manifest:
 
     def check(self, directory: Path, *, contents: bool) -> None:
         """Raises Damaged for the first file that is missing or of another size, or with `contents`, of other bytes."""
-        for name, facts in self.files.items():
-            path = directory / name
-            try:
-                found = path.stat().st_size
-                if found != facts.size:
-                    raise Damaged(f"{name} has {found} bytes, {facts.size} were written")
-                if contents and facts_of(path) != facts:
-                    raise Damaged(f"{name} has other bytes than were written")
-            except OSError as error:
-                raise Damaged(f"{name} can't be read: {error.strerror}") from error
+        for name in self.files:
+            self.check_file(directory, name, contents=contents)
+
+    def check_file(self, directory: Path, name: str, *, contents: bool) -> None:
+        """As `check`, for one of the files."""
+        path, facts = directory / name, self.files[name]
+        try:
+            found = path.stat().st_size
+            if found != facts.size:
+                raise Damaged(f"{name} has {found} bytes, {facts.size} were written")
+            if contents and facts_of(path) != facts:
+                raise Damaged(f"{name} has other bytes than were written")
+        except OSError as error:
+            raise Damaged(f"{name} can't be read: {error.strerror}") from error
 
 
 def facts_of(path: Path) -> FileFacts:

@@ -29,6 +29,10 @@ class RunState:
     """The prompt cursor's."""
     config: Mapping[str, Any]
     """Resolved, without secrets."""
+    model: Mapping[str, Any]
+    """What `ModelSpec.facts` says."""
+    reference: str | None
+    """Digest of the reference model's weights, if the run has one."""
     packages: Mapping[str, str]
 
     def write(self, directory: Path) -> None:

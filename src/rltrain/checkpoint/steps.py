@@ -30,6 +30,10 @@ class SavedStep:
     def step(self) -> int:
         return self.manifest.step
 
+    def check(self, name: str) -> None:
+        """Reads a file through. Raises Damaged where it isn't what was written."""
+        self.manifest.check_file(self.path, name, contents=True)
+
 
 class SavedSteps:
     """One process writes; any number may read meanwhile."""
@@ -37,6 +41,11 @@ class SavedSteps:
     def __init__(self, root: Path, retention: Retention, *, metric: str | None = None) -> None:
         """`metric` is what the retention's best are judged by."""
         self._root, self._retention, self._metric = root, retention, metric
+
+    @classmethod
+    def reading(cls, root: Path) -> SavedSteps:
+        """To look at alone."""
+        return cls(root, Retention())
 
     def begin(self, step: int) -> Path:
         """An empty directory to write a step's files to; what an interrupted save left is removed. Raises OSError."""

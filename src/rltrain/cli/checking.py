@@ -14,9 +14,11 @@ from rltrain.config.load import Loaded, load
 from rltrain.config.machine import Machine, this_machine, visible_gpus
 from rltrain.config.namespace import Args
 from rltrain.config.telemetry import WandbConfig
+from rltrain.telemetry.run_directory import OVERWRITE_FLAG, RESUME_FLAG, check_name
 from rltrain.telemetry.wandb_check import check_wandb
 from rltrain.trainer.gpu_memory import memory_problems
 from rltrain.trainer.host_needs import disk_problems, host_memory_problems
+from rltrain.trainer.resume import choose, find_origin
 from rltrain.types.model_spec import ModelSpec
 
 SAME = (
@@ -67,6 +69,22 @@ def check(path: Path, overrides: Sequence[str]) -> Checked:
     if problems or spec is None:
         raise UserError(loaded.located(problems))
     return Checked(loaded, spec, machine)
+
+
+def check_flags(*, overwrite: bool, resume: str | None) -> None:
+    """Raises UserError for flags that contradict one another."""
+    if overwrite and resume is not None:
+        rule = f"{RESUME_FLAG} goes on with a run and {OVERWRITE_FLAG} removes it"
+        raise UserError.single(OVERWRITE_FLAG, rule, hint="give one of them")
+
+
+def check_place(checked: Checked, *, overwrite: bool, resume: str | None) -> None:
+    """Raises UserError where a run couldn't write, or couldn't go on from what it is to; touches nothing."""
+    origin = None if resume is None else find_origin(checked.args, resume)
+    if origin is None or origin.run is None:
+        check_name(checked.args, overwrite=overwrite)
+    if origin is not None:
+        choose(origin, checked.args, checked.spec)
 
 
 def _tracker(config: WandbConfig | None) -> Sequence[Problem]:

@@ -106,6 +106,9 @@ class TrainerGroup:
     async def update(self, batch: RolloutBatch, plan: StepPlan) -> Metrics:
         return merged(await self.call_all("update", self._shared(batch), plan))
 
+    async def reference_digest(self) -> str:
+        return (await self.call_all("reference_digest"))[0]
+
     async def save(self, directory: str, *, moments: bool) -> int:
         return (await self.call_all("save", directory, moments=moments))[0]
 

@@ -23,8 +23,10 @@ from rltrain.telemetry.environment import environment_facts
 MARKER = ".rltrain-run"
 """File that makes a directory one of ours; its lock is held while a process runs there."""
 OVERWRITE_FLAG = "--overwrite"
-ATTEMPT = "1"
-"""Name of the logs of a run's first process."""
+RESUME_FLAG = "--resume"
+FIRST_ATTEMPT = 1
+"""Number of a run's first process, which its logs are named by."""
+ROLLOUT = re.compile(r"step_([0-9]+)\.parquet")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,13 +37,14 @@ class RunDirectory:
     _lock: IO[str]
     replaced: Path | None = None
     """Where the earlier run of this name is kept until the new one has started."""
+    attempt: int = FIRST_ATTEMPT
 
     @classmethod
     def create(cls, args: Args, *, overwrite: bool) -> RunDirectory:
         """Makes and locks the directory and writes `config.yaml` and `environment.json`.
 
         Raises UserError, with nothing touched, where the directory exists; `overwrite` puts it aside, if it is an
-        earlier run's and no process is at work in it. `forget_replaced` then removes it, `discard` brings it back.
+        earlier run's and no process is at work in it. `started` then removes it, `discard` brings it back.
         """
         path = args.run.directory.absolute() / (args.run.name or default_name(args.config_path, now=datetime.now(UTC)))
         try:
@@ -51,10 +54,30 @@ class RunDirectory:
                 directory = cls(path, _made(path), replaced)
                 undo.callback(shutil.rmtree, path, ignore_errors=True)
                 undo.callback(directory.release)
-                directory._fill(args)
+                directory._make_folders()
+                directory._describe(args)
                 undo.pop_all()
         except OSError as error:
             raise UserError.single("run.directory", f"can't be made: {error}", value=path) from error
+        return directory
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunDirectory:
+        """Locks an earlier run's directory to go on in it; until `started`, all that it gets is a folder for logs.
+
+        Raises UserError where it isn't a run's or another process is at work in it.
+        """
+        if not is_run(path):
+            raise UserError.single(RESUME_FLAG, f"was not made by rltrain (it has no {MARKER})", value=path)
+        with ExitStack() as undo:
+            lock = undo.enter_context(_locked(path))
+            attempts = [int(found.name) for found in (path / "logs").glob("*") if found.name.isdigit()]
+            directory = cls(path, lock, attempt=max(attempts, default=0) + 1)
+            try:
+                directory._make_folders()
+            except OSError as error:
+                raise UserError.single(RESUME_FLAG, f"can't be written to: {error}", value=path) from error
+            undo.pop_all()
         return directory
 
     @property
@@ -80,7 +103,7 @@ class RunDirectory:
     @property
     def logs(self) -> Path:
         """Made already: `<process>.log` files go here."""
-        return self.path / "logs" / ATTEMPT
+        return self.path / "logs" / str(self.attempt)
 
     def rollout(self, step: int) -> Path:
         """File of a step's samples; its directory is made already."""
@@ -95,31 +118,61 @@ class RunDirectory:
         """Directory of the saved steps, if there are any."""
         return self.path / "checkpoints"
 
+    @property
+    def wandb_id(self) -> Path:
+        """File with the name of this run at Weights & Biases, if it is there."""
+        return self.path / "wandb-id.txt"
+
     def discard(self) -> None:
-        """Removes the directory and brings the earlier one back: the run was refused before it did anything."""
+        """Removes what this process made and brings the earlier run back: it was refused before it did anything."""
+        if self.attempt > FIRST_ATTEMPT:
+            shutil.rmtree(self.logs, ignore_errors=True)
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         _put_back(self.replaced, self.path)
 
-    def forget_replaced(self) -> None:
-        """Removes the earlier run, if `overwrite` put one aside: the new one has started."""
+    def started(self, args: Args, *, step: int) -> None:
+        """The run goes on from after `step`: an earlier one that was put aside, and samples of later steps, go."""
         if self.replaced is not None:
             shutil.rmtree(self.replaced)
+        if self.attempt > FIRST_ATTEMPT:
+            self._describe(args)
+            for path in self.rollout(0).parent.iterdir():
+                if (match := ROLLOUT.fullmatch(path.name)) and int(match[1]) > step:
+                    path.unlink()
 
     def release(self) -> None:
         """Gives up the lock. Ending the process does the same."""
         self._lock.close()
 
-    def _fill(self, args: Args) -> None:
+    def _make_folders(self) -> None:
         for directory in (self.logs, self.rollout(0).parent, self.export(0).parent):
             directory.mkdir(parents=True, exist_ok=True)
+
+    def _describe(self, args: Args) -> None:
         write_text(self.config, scrubbed(dump_yaml(args), secrets=secret_values(os.environ)))
         write_text(self.environment, json.dumps(environment_facts(), indent=2, ensure_ascii=False) + "\n")
 
 
 def default_name(config_path: Path, *, now: datetime) -> str:
     """The config's stem, other than letters, digits, `.`, `_` and `-` as `-`, and the UTC time to the second."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", config_path.stem).lstrip("-._") or "run"
-    return f"{stem}-{now:%Y%m%d-%H%M%S}"
+    return f"{_stem(config_path)}-{now:%Y%m%d-%H%M%S}"
+
+
+def default_named(args: Args) -> list[Path]:
+    """Directories of this config's runs without a name of their own, newest first."""
+    pattern = re.compile(re.escape(_stem(args.config_path)) + r"-[0-9]{8}-[0-9]{6}")
+    parent = args.run.directory.absolute()
+    found = parent.iterdir() if parent.is_dir() else ()
+    return sorted((path for path in found if pattern.fullmatch(path.name) and is_run(path)), reverse=True)
+
+
+def is_run(path: Path) -> bool:
+    return (path / MARKER).is_file()
+
+
+def _stem(config_path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", config_path.stem).lstrip("-._") or "run"
 
 
 def check_name(args: Args, *, overwrite: bool) -> None:
@@ -165,13 +218,13 @@ def _is_there(path: Path) -> bool:
 
 
 def _exists(path: Path) -> UserError:
-    hint = f"give another run.name, or {OVERWRITE_FLAG} to remove that run's directory first"
+    hint = f"{RESUME_FLAG} goes on with it, another run.name leaves it, {OVERWRITE_FLAG} removes it first"
     return UserError.single("run.name", f"the directory {path} exists", value=path.name, hint=hint)
 
 
 def _removable(path: Path) -> IO[str]:
     """The lock of an earlier run that may be removed. Raises UserError."""
-    if path.is_symlink() or not (path / MARKER).is_file():
+    if path.is_symlink() or not is_run(path):
         rule = f"{path} was not made by rltrain (it has no {MARKER}), so {OVERWRITE_FLAG} leaves it alone"
         raise UserError.single("run.name", rule, value=path.name, hint="remove it by hand or give another run.name")
     return _locked(path)

@@ -18,6 +18,10 @@ class Sink(Protocol):
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
+    def rewind(self, step: int) -> None:
+        """Drops what an earlier process wrote of steps after this one, which come again."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -30,6 +34,10 @@ class Sinks:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         for sink in self._sinks:
             sink.write(step, metrics)
+
+    def rewind(self, step: int) -> None:
+        for sink in self._sinks:
+            sink.rewind(step)
 
     def close(self) -> None:
         with ExitStack() as stack:

@@ -22,11 +22,17 @@ class TensorBoardSink:
         summary_module: Any = summary_pb2
         self._event = event_module.Event
         self._summary = summary_module.Summary
+        self._log = event_module.SessionLog
         self._writer: Any = EventFileWriter(str(directory), flush_secs=10)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+
+    def rewind(self, step: int) -> None:
+        """TensorBoard leaves out what came before this mark and is of later steps."""
+        mark = self._log(status=self._log.START)
+        self._writer.add_event(self._event(wall_time=time.time(), step=step + 1, session_log=mark))
 
     def close(self) -> None:
         self._writer.close()

@@ -40,12 +40,14 @@ class Saver:
         *,
         num_bytes: int,
         note: Callable[[str], None],
+        newest: int | None = None,
     ) -> None:
+        """`newest` is the step in `root` that the run goes on from, if it does."""
         self._config, self._root, self._policy = config, root, policy
         self._num_bytes, self._note = num_bytes, note
         self._steps = SavedSteps(root, retention(config), metric=config.metric)
         self._writing: asyncio.Future[None] | None = None
-        self._newest: int | None = None
+        self._newest = newest
 
     def due(self, step: int, *, last: int) -> bool:
         """After every so many steps and after the last one."""

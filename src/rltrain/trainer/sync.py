@@ -24,6 +24,7 @@ from rltrain.trainer.protocols import Engines, Policy, Rollouts, Weights
 from rltrain.trainer.saving import Saver
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
+from rltrain.types.model_spec import ModelSpec
 from rltrain.types.sample import SampleGroup
 from rltrain.types.weights import Canary
 
@@ -45,21 +46,26 @@ class Parts:
     recorder: Recorder
     saver: Saver
     clock: StepClock
+    model: ModelSpec
+    reference: str | None
+    """Digest of the reference's weights, if there is one."""
+    resumed: RunState | None
+    """Where the run goes on; from its beginning where None."""
 
 
 class SyncTrainer:
     def __init__(self, args: Args, parts: Parts) -> None:
         self._args = args
         self._parts = parts
-        self._version = 0
+        self._version = 0 if parts.resumed is None else parts.resumed.version - 1
         self._recording: asyncio.Future[dict[str, float]] | None = None
         self._canary: asyncio.Future[Canary] | None = None
 
     async def run(self) -> None:
         """All steps, from the first weight sync to the last evaluation."""
         try:
-            await self._start()
-            for step in range(1, self._args.run.steps + 1):
+            first = await (self._start() if self._parts.resumed is None else self._go_on(self._parts.resumed))
+            for step in range(first, self._args.run.steps + 1):
                 await self._step(step)
             await self._recorded()
             await self._parts.saver.settled()
@@ -67,7 +73,15 @@ class SyncTrainer:
             await ended(self._recording, self._canary)
             await self._parts.saver.close()
 
-    async def _start(self) -> None:
+    async def _go_on(self, resumed: RunState) -> int:
+        """The engines get the weights, and with them the version, that they had after the saved step."""
+        await self._push()
+        assert self._canary is not None
+        await self._canary
+        self._parts.clock.restart()
+        return resumed.step + 1
+
+    async def _start(self) -> int:
         clock = self._parts.clock
         clock.restart()
         with clock.span("sync"):
@@ -76,6 +90,7 @@ class SyncTrainer:
         if self._args.eval is not None and self._args.eval.at_start:
             metrics |= await self._evaluate(0)
         await self._record(partial(self._parts.recorder.record_start, times=clock.finish()), metrics)
+        return 1
 
     async def _step(self, step: int) -> None:
         parts, clock = self._parts, self._parts.clock
@@ -117,6 +132,8 @@ class SyncTrainer:
             data=self._parts.cursor.state_dict(),
             config=resolved(self._args),
             packages=package_versions(),
+            model=self._parts.model.facts(),
+            reference=self._parts.reference,
         )
 
     async def _scored(self, batch: RolloutBatch, plan: StepPlan, groups: Sequence[SampleGroup]) -> RolloutBatch:

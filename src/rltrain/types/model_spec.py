@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +65,12 @@ class ModelSpec:
     experts: ExpertsSpec | None = None
     num_extra_layers: int = 0
     """Layers behind the last one that predict further tokens: neither built nor trained nor written."""
+
+    def facts(self) -> dict[str, Any]:
+        """All but the path, as JSON values."""
+        facts: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        del facts["path"]
+        return facts
 
     def window(self, layer: int) -> int | None:
         return self.windows[layer] if self.windows else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
+from collections.abc import Iterable
 
 import torch
 
@@ -30,3 +32,14 @@ def device_checksum(data: torch.Tensor) -> int:
         factors = torch.arange(start, start + len(part), device=data.device).mul_(2).add_(1)
         total += factors.mul_(part).sum()
     return int(total) % 2**64
+
+
+def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """Of names, types, shapes and values, whatever their order."""
+    facts = [f"{name} {tensor.dtype} {tuple(tensor.shape)} {_of_any_size(tensor)}" for name, tensor in tensors]
+    return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:32]
+
+
+def _of_any_size(tensor: torch.Tensor) -> int:
+    data = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    return device_checksum(torch.nn.functional.pad(data, (0, -len(data) % WORD_BYTES)))

@@ -228,14 +228,40 @@ def test_the_run_gets_the_checked_config(workspace: Path, monkeypatch: pytest.Mo
     """CLI-06: one resolved config reaches whatever is started."""
     from types import SimpleNamespace
 
-    calls: list[tuple[object, bool]] = []
-    fake = SimpleNamespace(train=lambda args, *, overwrite: calls.append((args.run, overwrite)))
+    calls: list[tuple[object, bool, str | None]] = []
+    fake = SimpleNamespace(train=lambda args, *, overwrite, resume: calls.append((args.run, overwrite, resume)))
     monkeypatch.setitem(sys.modules, "rltrain.launch", fake)
     command = ["train", str(workspace / "c.yaml"), "run.steps=3", "--overwrite", "run.directory=out"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    ((run, overwrite),) = calls
-    assert (run.steps, run.directory, overwrite) == (3, Path.cwd() / "out", True)
+    ((run, overwrite, resume),) = calls
+    assert (run.steps, run.directory, overwrite, resume) == (3, Path.cwd() / "out", True, None)
+    assert CliRunner().invoke(app, [*command[:3], "--resume", "auto"]).exit_code == 0
+    assert calls[1][1:] == (False, "auto")
+
+
+RESUMES = {
+    "with a flag that removes the run": (["--resume", "auto", "--overwrite"], "give one of them"),
+    "nowhere": (["--resume", "runs/nowhere"], "isn't there (auto, a step's number"),
+    "without a value": (["--resume"], "requires an argument"),
+    "of a run that isn't there": (["--resume", "20"], "there is no run"),
+}
+
+
+@pytest.mark.parametrize(("flags", "text"), RESUMES.values(), ids=list(RESUMES))
+def test_cli_01_a_resume_that_cannot_be_is_refused_before_anything_starts(
+    workspace: Path, flags: list[str], text: str
+) -> None:
+    for more in ([], ["--dry-run"]):
+        result = CliRunner().invoke(app, ["train", str(workspace / "c.yaml"), *more, *flags])
+        assert result.exit_code == 2
+        assert text in " ".join(result.output.split())
+    assert not (workspace / "runs").exists()
+
+
+def test_resuming_automatically_needs_no_earlier_run(workspace: Path) -> None:
+    result = CliRunner().invoke(app, ["train", str(workspace / "c.yaml"), "--resume", "auto", "--dry-run"])
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(("error", "code"), [("RunError", 1), ("KeyboardInterrupt", 130)])
@@ -246,7 +272,7 @@ def test_failed_and_interrupted_runs_have_codes_of_their_own(
 
     from rltrain.types.errors import RunError
 
-    def train(args: object, *, overwrite: bool) -> None:
+    def train(args: object, *, overwrite: bool, resume: str | None) -> None:
         raise {"RunError": RunError("it broke"), "KeyboardInterrupt": KeyboardInterrupt()}[error]
 
     monkeypatch.setitem(sys.modules, "rltrain.launch", SimpleNamespace(train=train))

@@ -29,3 +29,22 @@ def test_lines_are_appended(tmp_path: Path) -> None:
         sink.write(step, {})
         sink.close()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
+def test_rewound_it_has_the_whole_lines_up_to_a_step_and_goes_on_behind_them(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"step": 2}\n{"step": 3, "rew')
+    sink = JsonlSink(path)
+    sink.rewind(1)
+    sink.write(2, {"again": 1.0})
+    sink.close()
+    assert path.read_text() == '{"step": 0}\n{"step": 1}\n{"step": 2, "again": 1.0}\n'
+
+
+def test_rewound_to_a_step_that_was_half_written_it_drops_the_half(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1, "rew')
+    sink = JsonlSink(path)
+    sink.rewind(1)
+    sink.close()
+    assert path.read_text() == '{"step": 0}\n'

@@ -13,7 +13,7 @@ import pytest
 from rltrain.config.errors import UserError
 from rltrain.config.namespace import Args
 from rltrain.config.tree import Config
-from rltrain.telemetry.run_directory import MARKER, RunDirectory, check_name, default_name
+from rltrain.telemetry.run_directory import MARKER, RunDirectory, check_name, default_name, default_named
 
 MakeArgs = Callable[..., Args]
 
@@ -81,7 +81,7 @@ def test_cli_01_overwrite_removes_that_runs_directory_alone(make_args: MakeArgs)
     assert not again.metrics.exists()
     assert again.config.exists()
     assert other.metrics.read_text() == "old"
-    again.forget_replaced()
+    again.started(make_args(), step=0)
     assert sorted(path.name for path in again.path.parent.iterdir()) == ["first", "other"]
     again.release()
 
@@ -204,3 +204,54 @@ def test_the_lock_is_not_inherited_by_other_programs(make_args: MakeArgs) -> Non
         run.release()
         assert worker.poll() is None
         RunDirectory.create(make_args(), overwrite=True).release()
+
+
+def test_a_reopened_run_gets_logs_of_its_own_and_keeps_all_else_until_it_has_started(make_args: MakeArgs) -> None:
+    first = RunDirectory.create(make_args(), overwrite=False)
+    for step in (1, 2, 3):
+        first.rollout(step).write_text("samples")
+    first.metrics.write_text("precious")
+    first.release()
+    before = {path: path.read_bytes() for path in first.path.rglob("*") if path.is_file()}
+    again = RunDirectory.reopen(first.path)
+    assert again.logs == first.path / "logs" / "2"
+    assert {path: path.read_bytes() for path in first.path.rglob("*") if path.is_file()} == before
+    again.started(make_args(rollout={"prompts_per_step": 1, "samples_per_prompt": 4}), step=2)
+    assert [first.rollout(step).exists() for step in (1, 2, 3)] == [True, True, False]
+    assert "samples_per_prompt: 4" in again.config.read_text()
+    assert again.metrics.read_text() == "precious"
+    again.release()
+
+
+def test_a_refused_resume_takes_nothing_but_its_own_logs(make_args: MakeArgs) -> None:
+    first = RunDirectory.create(make_args(), overwrite=False)
+    first.metrics.write_text("precious")
+    first.release()
+    before = sorted(first.path.rglob("*"))
+    again = RunDirectory.reopen(first.path)
+    (again.logs / "driver.log").write_text("tried")
+    again.discard()
+    again.release()
+    assert sorted(first.path.rglob("*")) == before
+
+
+def test_two_processes_do_not_go_on_with_one_run(make_args: MakeArgs) -> None:
+    run = RunDirectory.create(make_args(), overwrite=False)
+    with pytest.raises(UserError, match="another process is running in"):
+        RunDirectory.reopen(run.path)
+    assert [path.name for path in (run.path / "logs").iterdir()] == ["1"]
+    run.release()
+    RunDirectory.reopen(run.path).release()
+
+
+def test_only_a_run_is_gone_on_with(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="was not made by rltrain"):
+        RunDirectory.reopen(tmp_path)
+
+
+def test_runs_without_a_name_of_their_own_are_found_newest_first(make_args: MakeArgs, tmp_path: Path) -> None:
+    names = ["my-config-20261201-030405", "my-config-20261130-030405", "my-config-x", "other-20261201-030405"]
+    for name in names:
+        RunDirectory.create(make_args(name), overwrite=False).release()
+    (tmp_path / "runs" / "my-config-20261202-030405").mkdir()
+    assert [path.name for path in default_named(make_args(None))] == names[:2]

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,24 @@ def test_scalars_can_be_read_back(tmp_path: Path) -> None:
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(1, 0.25), (2, 0.5)]
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, -1.5)]
+
+
+def test_steps_that_come_again_are_shown_once(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    first = TensorBoardSink(tmp_path)
+    for step in (1, 2, 3):
+        first.write(step, {"loss": 1.0})
+    first.close()
+    time.sleep(1.1)  # files are read in the order of their names, which have the second
+    again = TensorBoardSink(tmp_path)
+    again.rewind(1)
+    for step in (2, 3):
+        again.write(step, {"loss": 2.0})
+    again.close()
+    events: Any = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 1.0), (2, 2.0), (3, 2.0)]
 
 
 def test_it_loads_no_torch_and_no_tensorflow(tmp_path: Path) -> None:

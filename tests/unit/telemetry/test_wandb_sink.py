@@ -43,6 +43,7 @@ def test_sec_03_an_offline_run_works_without_network_and_holds_no_secret(
     sink.write(0, {"eval/rep/reward_mean": 0.0})
     sink.write(1, {"reward/mean": 0.5, "train/grad_norm": float("nan")})
     sink.close()
+    assert run.wandb_id.read_text().strip() == sink.id
     run.release()
     written = everything_below(run.path)
     deadline = time.monotonic() + 20
@@ -52,3 +53,20 @@ def test_sec_03_an_offline_run_works_without_network_and_holds_no_secret(
     assert b"reward/mean" in written
     for secret in (b"SECRET123", b"SECRET789"):
         assert secret not in written
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the wandb extra")
+def test_a_process_that_goes_on_with_a_run_writes_to_the_same_one(tmp_path: Path) -> None:
+    args = make_args(tmp_path)
+    run = RunDirectory.create(args, overwrite=False)
+    first = WandbSink(args, run)
+    first.write(1, {"loss": 0.5})
+    first.close()
+    run.release()
+    reopened = RunDirectory.reopen(run.path)
+    again = WandbSink(args, reopened)
+    again.rewind(1)
+    again.write(2, {"loss": 0.4})
+    again.close()
+    assert again.id == first.id
+    reopened.release()

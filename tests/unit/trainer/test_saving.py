@@ -48,7 +48,15 @@ class Policy:
 
 def state(step: int) -> RunState:
     return RunState(
-        step=step, version=step + 1, updates=0, moments=False, data={"drawn": [step]}, config={}, packages={}
+        step=step,
+        version=step + 1,
+        updates=0,
+        moments=False,
+        data={"drawn": [step]},
+        config={},
+        packages={},
+        model={},
+        reference=None,
     )
 
 
@@ -72,8 +80,10 @@ class Bench:
         return [saved.step for saved in SavedSteps(self.root, retention(self.config)).whole()]
 
 
-async def recorded(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    return metrics
+def recorded(metrics: Mapping[str, float]) -> asyncio.Future[Mapping[str, float]]:
+    done: asyncio.Future[Mapping[str, float]] = asyncio.get_running_loop().create_future()
+    done.set_result(metrics)
+    return done
 
 
 def run(act: Callable[[Bench], Awaitable[None]], root: Path, **config: Any) -> Bench:

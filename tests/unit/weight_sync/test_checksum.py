@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rltrain.weight_sync.checksum import checksum, device_checksum
+from rltrain.weight_sync.checksum import checksum, device_checksum, tensors_digest
 
 
 def test_the_checksum_is_the_standard_crc_32() -> None:
@@ -34,3 +34,16 @@ def test_a_devices_checksum_counts_places_over_chunks(monkeypatch: pytest.Monkey
     whole = device_checksum(data)
     monkeypatch.setattr("rltrain.weight_sync.checksum.CHUNK_WORDS", 3)
     assert device_checksum(data) == whole
+
+
+def test_a_digest_of_tensors_knows_names_types_and_values_but_no_order() -> None:
+    tensors = {"a": torch.arange(3.0), "b": torch.ones(2, 2, dtype=torch.bfloat16)}
+    first = tensors_digest(tensors.items())
+    assert tensors_digest(reversed(list(tensors.items()))) == first
+    others = (
+        tensors | {"a": torch.tensor([0.0, 1.0, 2.0000002])},
+        tensors | {"a": torch.tensor([-0.0, 1.0, 2.0])},
+        tensors | {"b": torch.ones(4, dtype=torch.bfloat16)},
+        {"a": tensors["a"], "c": tensors["b"]},
+    )
+    assert len({first, *(tensors_digest(other.items()) for other in others)}) == 5

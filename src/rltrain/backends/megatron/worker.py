@@ -45,6 +45,7 @@ from rltrain.types.batch import Ragged, RolloutBatch, StepPlan  # noqa: E402
 from rltrain.types.metrics import Max, Mean, Metrics, merged  # noqa: E402
 from rltrain.types.model_spec import ModelSpec  # noqa: E402
 from rltrain.types.sample import Floats, Ids  # noqa: E402
+from rltrain.weight_sync.checksum import tensors_digest  # noqa: E402
 from rltrain.weight_sync.device_slots import DeviceSlot  # noqa: E402
 from rltrain.weight_sync.sender import BucketFollower, BucketSender, tensor_spec  # noqa: E402
 from rltrain.weight_sync.sides import WeightsOffer  # noqa: E402
@@ -126,6 +127,16 @@ class TrainWorker:
         alone = RolloutBatch.of_sequence(token_ids)
         found = logprobs(self._parts, [MicroBatch(alone, n, self._parts) for n in numbers], temperature=1.0)
         return found[0] if self._parts.place.reports and self._parts.place.data_rank == 0 else None
+
+    @shim.on_device
+    def reference_digest(self) -> str | None:
+        """Of the reference's weights, the same for every layout; from rank 0. Collective."""
+        with self._stash.loaded(REFERENCE):
+            if self._rank == 0:
+                return tensors_digest(self._tensors())
+            if self._gives_weights:
+                deque(self._tensors(), maxlen=0)
+        return None
 
     @shim.on_device
     def offer_weights(self) -> WeightsOffer | None:
