@@ -174,7 +174,7 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         reference = await _reference(args, workers.trainers, None if resumed is None else resumed.state)
         outputs.directory.started(args, step=outputs.step)
         if outputs.directory.attempt > FIRST_ATTEMPT:
-            outputs.sinks.rewind(outputs.step)
+            outputs.sinks.rewind(-1 if resumed is None else outputs.step)
         parts = Parts(
             cursor=prepared.cursor,
             schedule=_schedule(args, prepared),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -228,7 +229,7 @@ def test_the_run_gets_the_checked_config(workspace: Path, monkeypatch: pytest.Mo
     """CLI-06: one resolved config reaches whatever is started."""
     from types import SimpleNamespace
 
-    calls: list[tuple[object, bool, str | None]] = []
+    calls: list[tuple[Any, ...]] = []
     fake = SimpleNamespace(train=lambda args, *, overwrite, resume: calls.append((args.run, overwrite, resume)))
     monkeypatch.setitem(sys.modules, "rltrain.launch", fake)
     command = ["train", str(workspace / "c.yaml"), "run.steps=3", "--overwrite", "run.directory=out"]
