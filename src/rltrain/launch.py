@@ -206,8 +206,8 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         )
         await SyncTrainer(args, parts).run()
         if args.checkpoint.export_final:
-            path = outputs.directory.export(args.run.steps)
-            await workers.trainers.export(str(path))
+            with outputs.directory.exporting(args.run.steps) as path:
+                await workers.trainers.export(str(path))
             outputs.display.note(f"final weights: {path}")
     finally:
         await rewarders.close()

@@ -18,7 +18,7 @@ from rltrain.telemetry.run_directory import OVERWRITE_FLAG, RESUME_FLAG, check_n
 from rltrain.telemetry.wandb_check import check_wandb
 from rltrain.trainer.gpu_memory import memory_problems
 from rltrain.trainer.host_needs import disk_problems, host_memory_problems
-from rltrain.trainer.resume import choose, find_origin
+from rltrain.trainer.resume import Resumed, choose, find_origin
 from rltrain.types.model_spec import ModelSpec
 
 SAME = (
@@ -78,13 +78,12 @@ def check_flags(*, overwrite: bool, resume: str | None) -> None:
         raise UserError.single(OVERWRITE_FLAG, rule, hint="give one of them")
 
 
-def check_place(checked: Checked, *, overwrite: bool, resume: str | None) -> None:
-    """Raises UserError where a run couldn't write, or couldn't go on from what it is to; touches nothing."""
+def check_place(checked: Checked, *, overwrite: bool, resume: str | None) -> Resumed | None:
+    """What a run would go on from. Raises UserError where it couldn't, or couldn't write; touches nothing."""
     origin = None if resume is None else find_origin(checked.args, resume)
     if origin is None or origin.run is None:
         check_name(checked.args, overwrite=overwrite)
-    if origin is not None:
-        choose(origin, checked.args, checked.spec)
+    return None if origin is None else choose(origin, checked.args, checked.spec)
 
 
 def _tracker(config: WandbConfig | None) -> Sequence[Problem]:

@@ -15,6 +15,7 @@ from rltrain.data.prompts import LoadReport
 from rltrain.data.tokenizer import Tokenizer
 from rltrain.rewards.rewarder import Responses, Rewarder, Scored
 from rltrain.trainer.preparation import prepare
+from rltrain.trainer.resume import Resumed
 from rltrain.types.sample import Prompt, Status
 
 
@@ -36,17 +37,19 @@ class Probe:
     trials: Sequence[Trial]
 
 
-def probe(checked: Checked) -> Probe:
+def probe(checked: Checked, *, resumed: Resumed | None = None) -> Probe:
     """Raises UserError with the problems of all sets, or of all rewards that can't be computed."""
     try:
-        return _probe(checked)
+        return _probe(checked, resumed)
     except UserError as error:
         raise UserError(checked.located(error.problems)) from error
 
 
-def _probe(checked: Checked) -> Probe:
+def _probe(checked: Checked, resumed: Resumed | None) -> Probe:
     args = checked.args
     prepared = prepare(args)
+    if resumed is not None:
+        prepared.cursor.load_state_dict(dict(resumed.state.data))
     prompts, tokenizer = prepared.train_set.prompts, prepared.tokenizer
     tried = {"reward": (args.reward, prompts)}
     for name, one in (args.eval.sets if args.eval else {}).items():

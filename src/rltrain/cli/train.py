@@ -40,8 +40,7 @@ def train(
         if dry_run:
             from rltrain.cli.probe import probe
 
-            check_place(checked, overwrite=overwrite, resume=resume)
-            probe(checked)
+            probe(checked, resumed=check_place(checked, overwrite=overwrite, resume=resume))
             typer.echo("the config is valid; nothing was started")
             return
         from rltrain.launch import train as launch_train

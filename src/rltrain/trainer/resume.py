@@ -82,7 +82,7 @@ def choose(origin: Origin, args: Args, spec: ModelSpec) -> Resumed | None:
         except Damaged as error:
             passed_over[saved.step] = str(error)
             continue
-        _check_later(origin, saved)
+        _check_later(origin, steps, saved)
         notes = [f"saved step {step} is damaged and passed over: {why}" for step, why in _later(passed_over, saved)]
         return Resumed(saved=saved, state=state, notes=(*notes, *_check_config(args, spec, state)))
     if origin.may_be_none and not passed_over:
@@ -114,9 +114,9 @@ def _check_contents(saved: SavedStep) -> None:
         deque(threads.map(saved.check, saved.manifest.files), maxlen=0)
 
 
-def _check_later(origin: Origin, saved: SavedStep) -> None:
+def _check_later(origin: Origin, steps: SavedSteps, saved: SavedStep) -> None:
     """Going on from an older step must not overwrite what came after it."""
-    later = [step.step for step in SavedSteps.reading(origin.checkpoints).whole() if step.step > saved.step]
+    later = [step.step for step in steps.whole() if step.step > saved.step]
     if origin.run is None or origin.wanted is None or not later:
         return
     rule = f"{origin.run} has the later steps {', '.join(map(str, sorted(later)))}, which going on would overwrite"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +54,7 @@ from rltrain.weight_sync.sides import WeightsOffer  # noqa: E402
 from rltrain.weight_sync.slots import Slot  # noqa: E402
 
 ACTOR, REFERENCE = "actor", "reference"
+T = TypeVar("T")
 
 
 class TrainWorker:
@@ -132,11 +135,7 @@ class TrainWorker:
     def reference_digest(self) -> str | None:
         """Of the reference's weights, the same for every layout; from rank 0. Collective."""
         with self._stash.loaded(REFERENCE):
-            if self._rank == 0:
-                return tensors_digest(self._tensors())
-            if self._gives_weights:
-                deque(self._tensors(), maxlen=0)
-        return None
+            return self._on_first(tensors_digest)
 
     @shim.on_device
     def offer_weights(self) -> WeightsOffer | None:
@@ -164,10 +163,7 @@ class TrainWorker:
     def export_hf(self, directory: str) -> None:
         """Rank 0 writes the weights as a Hugging Face directory."""
         model = self._setup.role.model
-        if self._rank == 0:
-            write_hf_directory(Path(directory), self._tensors(), source=model.path, dtype=model.dtype)
-        elif self._gives_weights:
-            deque(self._tensors(), maxlen=0)
+        self._on_first(partial(write_hf_directory, Path(directory), source=model.path, dtype=model.dtype))
 
     @shim.on_device
     def save(self, directory: str, *, moments: bool) -> int:
@@ -208,6 +204,14 @@ class TrainWorker:
         """Whether rank 0 needs this one to gather the weights; experts are spread over copies of the rest."""
         place = self._parts.place
         return self._setup.role.parallel.expert > 1 or (place.data_rank == 0 and place.context_rank == 0)
+
+    def _on_first(self, use: Callable[[Iterator[tuple[str, torch.Tensor]]], T]) -> T | None:
+        """What rank 0 makes of the whole tensors, which other ranks help to gather. Collective."""
+        if self._rank == 0:
+            return use(self._tensors())
+        if self._gives_weights:
+            deque(self._tensors(), maxlen=0)
+        return None
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         return hf_tensors(self._parts.chunks, self._spec)
