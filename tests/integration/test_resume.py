@@ -141,6 +141,8 @@ class Killed:
             time.sleep(0.001)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)  # fourteen starts of all processes
 def test_killed_at_twelve_moments_and_resumed_a_run_is_as_if_nothing_had_been(
     whole: runs.Finished, tmp_path: Path
 ) -> None:

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrain.backends.megatron.setup import SavedStart, TrainSetup, WorkerInfo
-from rltrain.backends.vllm.environment import engine_environment
-from rltrain.backends.vllm.setup import EngineInfo, EngineSetup
+from rltrain.backends.megatron.setup import SavedStart
 from rltrain.checkpoint.state import RunState
-from rltrain.cluster.placement import Demand, plan_placement
 from rltrain.cluster.session import Session, ray_session
 from rltrain.cluster.supervision import supervised
 from rltrain.concurrency import together
 from rltrain.config.algorithm import ReferenceKL
 from rltrain.config.dump import flat, resolved
 from rltrain.config.errors import UserError
-from rltrain.config.evaluation import EvalSet
 from rltrain.config.machine import Machine, this_machine
 from rltrain.config.namespace import Args
-from rltrain.config.reward import RewardConfig
-from rltrain.config.rollout import SamplingConfig
-from rltrain.config.rules import TRAINING_STREAM
 from rltrain.data.plan import Schedule
-from rltrain.rewards.rewarder import Rewarder
-from rltrain.rollout.collector import Draw, RolloutCollector
-from rltrain.rollout.seeds import engine_seed
+from rltrain.launch.draws import Draws, Rewarders
+from rltrain.launch.workers import Workers, make_workers, start_all
 from rltrain.telemetry.display import Display, make_display
 from rltrain.telemetry.recorder import Recorder
 from rltrain.telemetry.run_directory import FIRST_ATTEMPT, RESUME_FLAG, RunDirectory
 from rltrain.telemetry.sinks import Sinks, open_sinks
 from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.estimate import saved_bytes
-from rltrain.trainer.evaluate import Evaluator, PreparedSet
-from rltrain.trainer.gpu_memory import BUCKET_BYTES, GpuPlan, plan_gpu, shares_gpus
-from rltrain.trainer.preparation import Prepared, context_length, kv_cache_bytes, max_sequences, prepare
+from rltrain.trainer.preparation import Prepared, context_length, prepare
 from rltrain.trainer.resume import Origin, Resumed, choose, find_origin
 from rltrain.trainer.saving import ACTOR, Saver
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
 
 if TYPE_CHECKING:  # importing it loads Ray, which reads its environment at that moment
-    from rltrain.cluster.group import EngineHandle, TrainerGroup
-
-TRAINER = "rltrain.backends.megatron.worker:TrainWorker"
-ENGINE = "rltrain.backends.vllm.engine:VllmEngine"
+    from rltrain.cluster.group import TrainerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +51,6 @@ class Outputs:
     def step(self) -> int:
         """The last one that is done."""
         return 0 if self.resumed is None else self.resumed.state.step
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    trainers: TrainerGroup
-    engines: list[EngineHandle]
-    engines_sleep: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +128,18 @@ def _discard_refused(directory: RunDirectory, _kind: object, error: BaseExceptio
 
 
 async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:
-    workers = _make_workers(args, prepared, machine, session, outputs)
+    workers = make_workers(args, prepared, machine, session, outputs.directory, saved=_saved_start(outputs))
     lifelines = [workers.trainers.lifelines(), *(engine.lifeline() for engine in workers.engines)]
     await supervised(_train(args, prepared, workers, outputs), lifelines)
 
 
 async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outputs) -> None:
     clock = StepClock()
-    rewarders = _Rewarders(args, prepared, logs=outputs.directory.logs)
-    draws = _Draws(args, prepared, workers, rewarders)
+    rewarders = Rewarders(args, prepared, logs=outputs.directory.logs)
+    draws = Draws(args, prepared, workers.engines, rewarders)
     try:
         outputs.display.note("starting trainer and engines")
-        processes = await _start(args, workers, rewarders)
+        processes = await start_all(args, workers, rewarders)
         weights = WeightPusher(
             workers.trainers,
             workers.engines,
@@ -234,53 +212,6 @@ def _another_reference(args: Args, saved: RunState) -> bool:
     return any(before.get(key) != now.get(key) for key in keys)
 
 
-def _make_workers(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> Workers:
-    from rltrain.cluster.group import EngineHandle, TrainerGroup
-
-    logs = outputs.directory.logs
-    plan = plan_gpu(args, prepared.spec, machine, max_sequences=max_sequences(args, prepared))
-    demand = Demand(
-        num_trainers=args.actor.parallel.world_size,
-        tensor=args.actor.parallel.tensor,
-        num_engines=args.rollout.engines,
-        gpus_per_engine=args.rollout.tensor_parallel,
-        trainer_threads=args.actor.threads,
-        engine_threads=args.rollout.threads,
-    )
-    placement = plan_placement(demand, session.nodes(), device=machine.device)
-    common = session.worker_environment | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
-    engine_setup = _engine_setup(args, prepared, machine, plan)
-    train_setup = _train_setup(args, machine, plan, outputs.directory.path / "profile", start=_saved_start(outputs))
-    trainers = TrainerGroup(placement.trainers, target=TRAINER, setup=train_setup, environment=common, logs=logs)
-    engines = [
-        EngineHandle(
-            share,
-            target=ENGINE,
-            setup=replace(engine_setup, seed=engine_seed(args.run.seed, engine=number)),
-            environment=common | engine_environment(device=machine.device, threads=share.num_threads),
-            logs=logs,
-            max_concurrency=1000,
-        )
-        for number, share in enumerate(placement.engines)
-    ]
-    return Workers(trainers, engines, engine_setup.sleeps)
-
-
-async def _start(args: Args, workers: Workers, rewarders: _Rewarders) -> dict[str, int]:
-    """Brings all workers up at once; their process ids by name."""
-    timeout_s = args.cluster.start_timeout_s
-    ranks: Sequence[WorkerInfo]
-    infos: Sequence[EngineInfo]
-    ranks, infos, _ = await together(
-        workers.trainers.join(timeout_s=timeout_s),
-        together(*(engine.start(timeout_s=timeout_s) for engine in workers.engines)),
-        rewarders.start(),
-    )
-    trainers = {worker.name: info.pid for worker, info in zip(workers.trainers.workers, ranks, strict=True)}
-    engines = {engine.name: info.pid for engine, info in zip(workers.engines, infos, strict=True)}
-    return {"driver": os.getpid(), **trainers, **engines}
-
-
 def _schedule(args: Args, prepared: Prepared) -> Schedule:
     actor = args.actor
     return Schedule(
@@ -298,133 +229,3 @@ def _saved_start(outputs: Outputs) -> SavedStart | None:
         return None
     saved, state = outputs.resumed.saved, outputs.resumed.state
     return SavedStart(directory=saved.path / ACTOR, key=RESUME_FLAG, moments=state.moments, num_updates=state.updates)
-
-
-def _train_setup(
-    args: Args, machine: Machine, plan: GpuPlan | None, profiles: Path, *, start: SavedStart | None
-) -> TrainSetup:
-    kl = args.algorithm.kl
-    per_step = args.rollout.prompts_per_step // (args.algorithm.prompts_per_update or args.rollout.prompts_per_step)
-    # Handles of GPU memory reach as far as one GPU; elsewhere weights go through the host's shared memory.
-    on_one_gpu = shares_gpus(args, machine) and machine.num_gpus == 1
-    return TrainSetup(
-        role=args.actor,
-        algorithm=args.algorithm,
-        weight_sync=args.weight_sync,
-        temperature=args.rollout.temperature,
-        seed=args.run.seed,
-        total_updates=args.run.steps * per_step,
-        deterministic=args.run.deterministic,
-        device=machine.device,
-        needs_reference=isinstance(kl, ReferenceKL),
-        reference_path=kl.reference if isinstance(kl, ReferenceKL) else None,
-        start=start,
-        bucket_bytes=BUCKET_BYTES if on_one_gpu else 256 * 2**20,
-        shares_gpu=on_one_gpu,
-        yields_memory=plan is not None and plan.sleeps,
-        profile=args.profile,
-        profile_directory=profiles,
-    )
-
-
-def _engine_setup(args: Args, prepared: Prepared, machine: Machine, plan: GpuPlan | None) -> EngineSetup:
-    on_gpu = args.rollout.kv_cache_bytes if plan is None else plan.cache_bytes
-    return EngineSetup(
-        model_path=args.actor.model.path,
-        dtype=args.actor.model.dtype,
-        device=machine.device,
-        random_init=True,  # whatever the trainer starts from, its first sync brings the weights
-        context_length=context_length(args, prepared.spec),
-        kv_cache_bytes=kv_cache_bytes(args, prepared) if machine.device == "cpu" else on_gpu,
-        max_sequences=max_sequences(args, prepared),
-        tensor_parallel=args.rollout.tensor_parallel,
-        vocab_limit=prepared.tokenizer.vocab_size,
-        seed=args.run.seed,
-        deterministic=args.run.deterministic,
-        gpu_share=None if plan is None else plan.engine_share,
-        sleeps=plan is not None and plan.sleeps,
-        stop_texts=_any_stop_texts(args),
-        arguments=args.rollout.vllm,
-    )
-
-
-def _any_stop_texts(args: Args) -> bool:
-    evaluations = args.eval.sets.values() if args.eval is not None else ()
-    return any(sampling.stop for sampling in (args.rollout, *(config.sampling for config in evaluations)))
-
-
-class _Rewarders:
-    """Training's rewarder, and one for each evaluation set that has rewards of its own."""
-
-    def __init__(self, args: Args, prepared: Prepared, *, logs: Path) -> None:
-        self._logs = logs
-        self._search_path = args.config_path.parent
-        self._decode = prepared.tokenizer.decode
-        self.training = self._make(args.reward)
-        sets = args.eval.sets if args.eval is not None else {}
-        own = {name: config.reward for name, config in sets.items()}
-        self.evaluation: Mapping[str, Rewarder] = {
-            name: self.training if reward is None else self._make(reward) for name, reward in own.items()
-        }
-
-    def _make(self, config: RewardConfig) -> Rewarder:
-        return Rewarder(config, decode=self._decode, search_path=self._search_path, log_directory=self._logs)
-
-    def _all(self) -> set[Rewarder]:
-        return {self.training, *self.evaluation.values()}
-
-    async def start(self) -> None:
-        await together(*(rewarder.start() for rewarder in self._all()))
-
-    async def close(self) -> None:
-        await together(*(rewarder.close() for rewarder in self._all()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    """Makes the collectors of training and of evaluation sets, which differ only in what they draw."""
-
-    args: Args
-    prepared: Prepared
-    workers: Workers
-    rewarders: _Rewarders
-
-    def training(self, clock: StepClock) -> RolloutCollector:
-        args = self.args
-        draw = self._draw(
-            TRAINING_STREAM,
-            args.rollout,
-            samples_per_prompt=args.rollout.samples_per_prompt,
-            max_failed_share=args.reward.max_failed_share,
-        )
-        return RolloutCollector(self.workers.engines, self.rewarders.training, draw, clock=clock)
-
-    def evaluator(self) -> Evaluator | None:
-        config = self.args.eval
-        if config is None:
-            return None
-        return Evaluator([self._prepared_set(name, eval_set) for name, eval_set in config.sets.items()])
-
-    def _prepared_set(self, name: str, config: EvalSet) -> PreparedSet:
-        reward = config.reward or self.args.reward
-        draw = self._draw(
-            name,
-            config.sampling,
-            samples_per_prompt=config.samples_per_prompt,
-            max_failed_share=reward.max_failed_share,
-        )
-        collector = RolloutCollector(self.workers.engines, self.rewarders.evaluation[name], draw)
-        return PreparedSet(name=name, config=config, prompts=self.prepared.eval_prompts[name], rollouts=collector)
-
-    def _draw(self, stream: str, sampling: SamplingConfig, *, samples_per_prompt: int, max_failed_share: float) -> Draw:
-        return Draw(
-            stream=stream,
-            sampling=sampling,
-            samples_per_prompt=samples_per_prompt,
-            eos_ids=self.prepared.spec.eos_ids,
-            vocab_limit=self.prepared.tokenizer.vocab_size,
-            run_seed=self.args.run.seed,
-            deterministic=self.args.run.deterministic,
-            timeout_s=self.args.rollout.timeout_s,
-            max_failed_share=max_failed_share,
-        )
