@@ -82,6 +82,36 @@ def test_a_run_stopped_between_and_gone_on_with_is_the_run_that_never_was(whole:
     assert sorted(path.name for path in (run / "logs").iterdir()) == ["1", "2"]
 
 
+def _signalled(run: Path, number: signal.Signals) -> runs.Finished:
+    process = runs.start(run, *settings(), "--resume", "auto")
+    before = len(runs.read_metrics(run))
+    runs.wait_for_step(run, before + 2, process)
+    process.send_signal(number)
+    output = process.communicate(timeout=60)[0]
+    return runs.Finished(process.returncode, output, run)
+
+
+def test_a_signal_saves_the_last_whole_step_and_so_does_the_end_of_the_wall_time(
+    whole: runs.Finished, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for number in (signal.SIGTERM, signal.SIGINT):
+        stopped = _signalled(run, number)
+        assert stopped.code == 130, stopped.output
+        assert "the last whole step is saved first" in stopped.output
+        last = runs.read_metrics(run)[-1]["step"]
+        assert (run / "checkpoints" / "latest").read_text() == f"step_{last}\n"
+        assert not (run / "hf" / f"step_{STEPS}").exists()
+    limited = runs.train(run, *settings(10**6), "--resume", "auto", "run.max_wall_time=20")
+    assert limited.code == 130, limited.output
+    beyond = runs.read_metrics(run)[-1]["step"]
+    assert (run / "checkpoints" / "latest").read_text() == f"step_{beyond}\n"
+    # What an evaluation says is left out where a stop came first.
+    found = [{key: line[key] for key in line if not key.startswith("eval/")} for line in computed(run, range(STEPS))]
+    expected = computed(whole.directory, range(min(STEPS, beyond + 1)))
+    assert found == [{key: line[key] for key in line if not key.startswith("eval/")} for line in expected]
+
+
 def test_another_run_branches_off_a_saved_step_and_leaves_it_alone(whole: runs.Finished, tmp_path: Path) -> None:
     saved = whole.directory / "checkpoints"
     before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}

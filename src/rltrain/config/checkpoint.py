@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rltrain.config.section import Section
+from rltrain.config.section import Seconds, Section
 
 
 class CheckpointConfig(Section):
@@ -26,6 +26,8 @@ class CheckpointConfig(Section):
     """Key of `metrics.jsonl` that says how good a step is, e.g. `reward/mean`; steps without it come last."""
     mode: Literal["max", "min"] = "max"
     """Which of the metric's values are good."""
+    grace_s: Seconds = 60.0
+    """Seconds that a run has to save its last whole step, from the first Ctrl-C, SIGTERM or `run.max_wall_time` on."""
     on_failure: Literal["stop", "continue"] = "stop"
     """When the disk can't take a step: end the run, or say so and go on. Earlier saved steps are whole either way."""
     export_final: bool = True

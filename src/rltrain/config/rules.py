@@ -280,6 +280,13 @@ def profiling(config: Config, facts: Facts) -> Iterator[Problem]:
         yield Problem(key="profile.memory", rule=rule, value="true", hint="leave it out")
 
 
+def wall_time(config: Config, facts: Facts) -> Iterator[Problem]:
+    limit = config.run.max_wall_time
+    if limit is not None and config.checkpoint.every is None:
+        rule = "ends a run after a saved step, and checkpoint.every is left out, so none is saved"
+        yield Problem(key="run.max_wall_time", rule=rule, value=str(limit), hint="set checkpoint.every")
+
+
 def best_steps(config: Config, facts: Facts) -> Iterator[Problem]:
     checkpoint = config.checkpoint
     if checkpoint.keep_best and checkpoint.metric is None:
@@ -307,4 +314,5 @@ RULES: tuple[Callable[[Config, Facts], Iterator[Problem]], ...] = (
     layout,
     profiling,
     best_steps,
+    wall_time,
 )

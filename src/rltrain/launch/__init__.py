@@ -31,6 +31,7 @@ from rltrain.trainer.estimate import saved_bytes
 from rltrain.trainer.preparation import Prepared, context_length, prepare
 from rltrain.trainer.resume import Origin, Resumed, choose, find_origin
 from rltrain.trainer.saving import ACTOR, Saver
+from rltrain.trainer.stopping import Stopping
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
 
@@ -130,10 +131,18 @@ def _discard_refused(directory: RunDirectory, _kind: object, error: BaseExceptio
 async def _run(args: Args, prepared: Prepared, machine: Machine, session: Session, outputs: Outputs) -> None:
     workers = make_workers(args, prepared, machine, session, outputs.directory, saved=_saved_start(outputs))
     lifelines = [workers.trainers.lifelines(), *(engine.lifeline() for engine in workers.engines)]
-    await supervised(_train(args, prepared, workers, outputs), lifelines)
+    stopping = Stopping(outputs.display.note)
+    limit = args.run.max_wall_time
+    await supervised(
+        _train(args, prepared, workers, outputs, stopping),
+        lifelines,
+        ask=stopping.ask,
+        grace_s=args.checkpoint.grace_s,
+        limit_s=None if limit is None else limit.total_seconds(),
+    )
 
 
-async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outputs) -> None:
+async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outputs, stopping: Stopping) -> None:
     clock = StepClock()
     rewarders = Rewarders(args, prepared, logs=outputs.directory.logs)
     draws = Draws(args, prepared, workers.engines, rewarders)
@@ -177,13 +186,14 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
                 decode=prepared.tokenizer.decode,
                 processes=processes,
             ),
+            stopping=stopping,
             clock=clock,
             model=prepared.spec,
             reference=reference,
             resumed=None if resumed is None else resumed.state,
         )
-        await SyncTrainer(args, parts).run()
-        if args.checkpoint.export_final:
+        finished = await SyncTrainer(args, parts).run()
+        if finished and args.checkpoint.export_final:
             with outputs.directory.exporting(args.run.steps) as path:
                 await workers.trainers.export(str(path))
             outputs.display.note(f"final weights: {path}")

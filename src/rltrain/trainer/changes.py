@@ -11,6 +11,7 @@ from rltrain.config.dump import flat
 SAFE = (
     "run.name",
     "run.directory",
+    "run.max_wall_time",
     "cluster",
     "reward.workers",
     "reward.timeout_s",

@@ -22,6 +22,7 @@ from rltrain.trainer.evaluate import Evaluator
 from rltrain.trainer.penalty import kl_penalties
 from rltrain.trainer.protocols import Engines, Policy, Rollouts, Weights
 from rltrain.trainer.saving import Saver
+from rltrain.trainer.stopping import Stopping
 from rltrain.types.batch import RolloutBatch, StepPlan
 from rltrain.types.metrics import values
 from rltrain.types.model_spec import ModelSpec
@@ -45,6 +46,7 @@ class Parts:
     evaluator: Evaluator | None
     recorder: Recorder
     saver: Saver
+    stopping: Stopping
     clock: StepClock
     model: ModelSpec
     reference: str | None
@@ -61,14 +63,22 @@ class SyncTrainer:
         self._recording: asyncio.Future[dict[str, float]] | None = None
         self._canary: asyncio.Future[Canary] | None = None
 
-    async def run(self) -> None:
-        """All steps, from the first weight sync to the last evaluation."""
+    async def run(self) -> bool:
+        """All steps, from the first weight sync to the last evaluation.
+
+        False where it was stopped before: then the last whole step is saved, if there was any.
+        """
         try:
-            first = await (self._start() if self._parts.resumed is None else self._go_on(self._parts.resumed))
-            for step in range(first, self._args.run.steps + 1):
-                await self._step(step)
+            done = await (self._start() if self._parts.resumed is None else self._go_on(self._parts.resumed))
+            if self._args.checkpoint.every is not None:
+                self._parts.stopping.heed()
+            while done < self._args.run.steps and await self._step(done + 1):
+                done += 1
             await self._recorded()
+            if done < self._args.run.steps:
+                await self._save_last(done)
             await self._parts.saver.settled()
+            return done == self._args.run.steps
         finally:
             await ended(self._recording, self._canary)
             await self._parts.saver.close()
@@ -79,7 +89,7 @@ class SyncTrainer:
         assert self._canary is not None
         await self._canary
         self._parts.clock.restart()
-        return resumed.step + 1
+        return resumed.step
 
     async def _start(self) -> int:
         clock = self._parts.clock
@@ -90,24 +100,38 @@ class SyncTrainer:
         if self._args.eval is not None and self._args.eval.at_start:
             metrics |= await self._evaluate(0)
         await self._record(partial(self._parts.recorder.record_start, times=clock.finish()), metrics)
-        return 1
+        return 0
 
-    async def _step(self, step: int) -> None:
-        parts, clock = self._parts, self._parts.clock
+    async def _step(self, step: int) -> bool:
+        """False where a stop was asked for before the update began: nothing of the step is done then."""
+        stopping, cursor = self._parts.stopping, self._parts.cursor
+        before = cursor.state_dict()
+        sampled = None if stopping.asked else await stopping.unless_asked(self._sample(step))
+        if sampled is None:
+            cursor.load_state_dict(before)
+            return False
+        await self._train(step, *sampled)
+        return True
+
+    async def _sample(self, step: int) -> tuple[list[SampleGroup], RolloutBatch, StepPlan]:
+        parts = self._parts
         prompts = parts.cursor.next(self._args.rollout.prompts_per_step)
-        with clock.span("rollout"):
+        with parts.clock.span("rollout"):
             groups = await parts.rollouts.collect(prompts, step=step)
             await self._recorded()
             await parts.engines.sleep()
         batch = build_batch(groups, step=step, version=self._version)
         plan = self._plan(batch)
-        batch = await self._scored(batch, plan, groups)
+        return groups, await self._scored(batch, plan, groups), plan
+
+    async def _train(self, step: int, groups: list[SampleGroup], batch: RolloutBatch, plan: StepPlan) -> None:
+        parts, clock = self._parts, self._parts.clock
         with clock.span("update"):
             metrics = values(await parts.policy.update(batch, plan))
         with clock.span("sync"):
             await self._push()
         if self._eval_due(step):
-            metrics |= await self._evaluate(step)
+            metrics |= await parts.stopping.unless_asked(self._evaluate(step)) or {}
         saved = await self._save(step)
         record = partial(parts.recorder.record_step, step, times=clock.finish(), groups=groups, batch=batch)
         recording = await self._record(record, metrics)
@@ -122,6 +146,14 @@ class SyncTrainer:
             return False
         with self._parts.clock.span("save"):
             return await saver.begin(self._state(step))
+
+    async def _save_last(self, step: int) -> None:
+        """After a stop; whatever the interval, unless that step is saved already."""
+        saver = self._parts.saver
+        await saver.settled()
+        if step and saver.due(step, last=step) and await saver.begin(self._state(step)):
+            assert self._recording is not None, "a step that isn't saved is this process's"
+            saver.finish(step, self._recording)
 
     def _state(self, step: int) -> RunState:
         return RunState(
@@ -160,7 +192,7 @@ class SyncTrainer:
     async def _recorded(self) -> None:
         """Raises RunError where the canary of the last sync failed."""
         if self._recording is not None:
-            await self._recording
+            await asyncio.shield(self._recording)
 
     def _plan(self, batch: RolloutBatch) -> StepPlan:
         return make_plan(SampleSizes.of(batch, share_prompts=self._args.actor.share_prompts), self._parts.schedule)

@@ -78,6 +78,7 @@ def test_the_small_config_breaks_no_rule(workspace: Path) -> None:
         (["checkpoint={every: 5, keep_last: null, keep_every: 10}"], ["checkpoint.keep_every", "keeps all"]),
         (["checkpoint={every: 5, metric: reward/mean}"], ["checkpoint.metric", "keep_best"]),
         (["checkpoint={every: 5, keep_best: 1}"], ["checkpoint.metric", "reward/mean"]),
+        (["run.max_wall_time=3600"], ["run.max_wall_time", "set checkpoint.every"]),
         (
             ["checkpoint={every: 5, keep_best: 1, metric: eval/gredy/reward_mean}"],
             ["checkpoint.metric = eval/gredy/reward_mean", "greedy"],
