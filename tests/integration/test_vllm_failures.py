@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -108,6 +109,28 @@ def test_the_engines_death_surfaces_in_what_is_under_way_and_afterwards(engine: 
         engine.generate([PROMPT])
     with pytest.raises(EngineDeadError):
         engine.run(engine.engine.health())
+
+
+def test_the_engines_death_is_told_while_a_call_waits_that_vllm_never_ends(model_path: Path) -> None:
+    """Killed while it loads weights."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    async def killed_within_a_call() -> None:
+        watching = asyncio.ensure_future(running.engine.watch())
+        os.kill(running.info.pid, signal.SIGSTOP)
+        loading = asyncio.ensure_future(running.engine.load_bucket(0, version=2, verify=False))
+        await asyncio.sleep(0.2)
+        assert not watching.done()
+        os.kill(running.info.pid, signal.SIGKILL)
+        try:
+            await asyncio.wait_for(watching, 15)
+        finally:
+            loading.cancel()
+
+    with running_engine(engine_setup(model_path), Reference(tiny_llama())) as running:
+        running.sync()
+        with pytest.raises(EngineDeadError):
+            running.run(killed_within_a_call())
 
 
 OWNER = """

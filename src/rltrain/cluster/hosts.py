@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import os
@@ -70,7 +69,8 @@ class EngineHost:
             return await getattr(self._worker, method)(*args, **kwargs)
 
     async def lifeline(self) -> None:
-        await asyncio.Event().wait()
+        """Never returns; raises what the engine's own watch does."""
+        await self._worker.watch()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from rltrain.types.errors import RunError
 from rltrain.types.generation import GenerateRequest, GenerateResult
 from rltrain.types.sample import Floats, Ids
 from rltrain.types.weights import SyncPlan
+
+WATCH_INTERVAL_S = 0.5
 
 
 class VllmEngine:
@@ -123,6 +126,15 @@ class VllmEngine:
         """Raises EngineDeadError when the engine's process has ended; asks every worker for a sign of life."""
         await self._engine.check_health()
         await self._workers("check_health")
+
+    async def watch(self) -> None:
+        """Never returns; raises EngineDeadError when the engine's process has ended.
+
+        A call of it that is under way then, such as loading weights, is not ended by vLLM and would wait on.
+        """
+        while self._llm is None or not self._llm.errored:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+        raise self._llm.dead_error
 
     async def close(self) -> None:
         """Ends the engine's process."""
