@@ -14,6 +14,7 @@ import pytest
 
 from rltrain.telemetry.rollout_files import read_rollout
 from tests.integration import runs
+from tests.small_disk import fill, small_disk
 
 STEPS = 40
 SETTINGS = (
@@ -204,3 +205,29 @@ def test_two_processes_do_not_go_on_with_one_run(tmp_path: Path) -> None:
     finally:
         first.kill()
         first.communicate()
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+def test_a_full_disk_leaves_the_last_saved_step_to_go_on_from(tmp_path: Path, on_failure: str) -> None:
+    with small_disk(tmp_path / "disk", num_bytes=64 * 2**20) as disk:
+        run = disk / "run"
+        more = ("checkpoint.keep_last=1", f"checkpoint.on_failure={on_failure}")
+        process = runs.start(run, *settings(10**6), *more)
+        latest = run / "checkpoints" / "latest"
+        while not latest.exists():
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.01)
+        filler = fill(disk, leave=2 * 2**20)
+        if on_failure == "continue":
+            step = len(runs.read_metrics(run)) - 1
+            runs.wait_for_step(run, step + 6, process)
+            process.kill()
+        output = process.communicate(timeout=60)[0]
+        if on_failure == "stop":
+            assert process.returncode == 1, output
+        assert "can't be saved in" in output
+        filler.unlink()
+        saved = int(latest.read_text().removeprefix("step_"))
+        resumed = runs.train(run, *settings(saved + 8), *more, "--resume", "auto")
+        assert resumed.code == 0, resumed.output
+        assert f"going on from {run / 'checkpoints' / f'step_{saved}'}" in resumed.output

@@ -12,6 +12,7 @@ from rltrain.checkpoint.manifest import facts_of
 from rltrain.checkpoint.pieces import Piece, SavedTensors
 from rltrain.checkpoint.writer import PieceWriter
 from rltrain.types.errors import RunError, SaveFailed
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -51,3 +52,13 @@ def test_a_disk_that_takes_nothing_is_a_failed_save_and_the_next_one_works(tmp_p
         writer.finish()
     writer.start(tmp_path / "rank.safetensors", [piece(torch.zeros(4))])
     assert writer.finish().size > 0
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_file_is_a_failed_save(tmp_path: Path, writer: PieceWriter) -> None:
+    with small_disk(tmp_path / "disk", num_bytes=2**20) as disk:
+        writer.start(disk / "rank.safetensors", [piece(torch.ones(2**17)), piece(torch.ones(2**18))])
+        with pytest.raises(SaveFailed, match="can't be written"):
+            writer.finish()
+        (disk / "rank.safetensors").unlink(missing_ok=True)
+        writer.start(disk / "rank.safetensors", [piece(torch.ones(2**17))])
+        assert writer.finish().size > 2**19

@@ -17,6 +17,7 @@ from rltrain.checkpoint.steps import SavedSteps
 from rltrain.config.checkpoint import CheckpointConfig
 from rltrain.trainer.saving import Saver, retention
 from rltrain.types.errors import RunError, SaveFailed
+from tests.small_disk import make_read_only, small_disk
 
 
 class Policy:
@@ -215,3 +216,20 @@ def test_what_a_save_raised_is_found_at_the_next_step(tmp_path: Path) -> None:
         await bench.saver.close()
 
     assert run(act, tmp_path).steps == []
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+def test_a_disk_that_turned_read_only_leaves_the_step_before(tmp_path: Path, on_failure: str) -> None:
+    async def act(bench: Bench) -> None:
+        await bench.save(1)
+        make_read_only(root)
+        if on_failure == "continue":
+            assert not await bench.save(2)
+        else:
+            with pytest.raises(SaveFailed, match="Read-only file system"):
+                await bench.save(2)
+        assert bench.steps == [1]
+
+    with small_disk(tmp_path / "disk", num_bytes=2**20) as root:
+        bench = run(act, root, on_failure=on_failure)
+    assert ["Read-only file system" in note for note in bench.notes] == [True] * (on_failure == "continue")
