@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +148,16 @@ class Killed:
         time.sleep(self._random.uniform(0, 0.4))
 
     def while_saving(self, process: subprocess.Popen[str]) -> None:
-        checkpoints = self.run / "checkpoints"
-        left = {path: path.stat().st_ino for path in checkpoints.glob(".step_*.partial")}
+        left = self._partials()
+        self._wait(process, lambda: bool(self._partials() - left))
 
-        def begun() -> bool:
-            return any(left.get(path) != path.stat().st_ino for path in checkpoints.glob(".step_*.partial"))
-
-        self._wait(process, begun)
+    def _partials(self) -> set[tuple[str, int]]:
+        """Names and inodes of what is being saved; it may be whole the next moment."""
+        found: set[tuple[str, int]] = set()
+        for path in (self.run / "checkpoints").glob(".step_*.partial"):
+            with suppress(FileNotFoundError):
+                found.add((path.name, path.stat().st_ino))
+        return found
 
     def lines(self) -> int:
         return len(runs.read_metrics(self.run)) if self._is_rewritten() else 0
