@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 576,
@@ -52,10 +52,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         shutil.copytree(TOKENIZER, model)
+        name_all_ids(model / "tokenizer.json")
         (model / "config.json").write_text(json.dumps(SHAPE), encoding="utf-8")
         run = Path(folder) / "run"
         writing = watch(command(model, run, steps=options.steps, every=options.every), run)
         print(json.dumps(compared(read_steps(run), writing)))
+
+
+def name_all_ids(path: Path) -> None:
+    """Gives each of the model's ids a token, so that every sample can be trained on."""
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    used = {*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])}
+    tokenizer["model"]["vocab"] |= {
+        f"<{number}>": number for number in range(SHAPE["vocab_size"]) if number not in used
+    }
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 def command(model: Path, run: Path, *, steps: int, every: int) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from rltrain.checkpoint.manifest import FileFacts, facts_of
+from rltrain.checkpoint.manifest import FileFacts
 from rltrain.checkpoint.pieces import Piece, write_pieces
 from rltrain.types.errors import RunError, SaveFailed
 
@@ -49,13 +49,19 @@ def _yield_to_others() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
+def _is_finite(values: torch.Tensor) -> bool:
+    """In one pass, without a tensor of answers: a NaN is both the least and the greatest value."""
+    if not values.is_floating_point() or not values.numel():
+        return True
+    return bool(torch.isfinite(torch.stack(torch.aminmax(values))).all())
+
+
 def _write(path: Path, pieces: Sequence[Piece]) -> FileFacts:
     for piece in pieces:
-        if piece.values.is_floating_point() and not bool(torch.isfinite(piece.values).all()):
+        if not _is_finite(piece.values):
             raise RunError(f"{piece.kind} of {piece.name} isn't finite, so this step isn't saved")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_pieces(path, pieces)
-        return facts_of(path)
+        return write_pieces(path, pieces)
     except OSError as error:
         raise SaveFailed(f"{path} can't be written: {error}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rltrain.checkpoint.manifest import Damaged
+from rltrain.checkpoint.manifest import Damaged, facts_of
 from rltrain.checkpoint.pieces import Piece, SavedTensors, write_pieces
 
 WHOLE = torch.arange(7 * 6, dtype=torch.float32).view(7, 6)
@@ -67,3 +67,27 @@ def test_a_file_of_something_else_is_told(tmp_path: Path) -> None:
 def test_pieces_of_different_tensors_under_one_name_are_told(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="w as part of another shape"):
         saved(tmp_path, boxes((0, 7, 0, 6)), [Piece("weight", "w", (7, 7), (0, 6), torch.zeros(7, 1))])
+
+
+def test_a_file_is_what_safetensors_reads_in_every_type(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    values = [
+        torch.tensor([1.5, -0.0, 3e38]),
+        torch.randn(3, 5).to(torch.bfloat16),
+        torch.randn(4, 6).half().T,
+        torch.tensor([[2**40, -1]]),
+        torch.arange(7, dtype=torch.uint8),
+        torch.zeros(0, 4),
+        torch.tensor(2.0),
+    ]
+    path = tmp_path / "rank.safetensors"
+    written = write_pieces(
+        path, [Piece("weight", f"t{n}", tuple(v.shape), (0,) * v.dim(), v) for n, v in enumerate(values)]
+    )
+    assert written == facts_of(path)
+    found = load_file(path)
+    assert list(found) == [str(number) for number in range(len(values))]
+    for number, expected in enumerate(values):
+        assert found[str(number)].dtype == expected.dtype
+        assert torch.equal(found[str(number)], expected)
