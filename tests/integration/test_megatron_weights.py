@@ -22,7 +22,8 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 def test_sharded_directories_are_read_and_written_bit_for_bit(tmp_path: Path, family: str, tied: bool) -> None:
     import transformers
 
-    from rltrain.backends.megatron.export import write_hf_directory
+    from rltrain.backends.megatron.convert.tensors import hf_layout
+    from rltrain.checkpoint.hf_writer import write_hf_directory
 
     source, target = tmp_path / "source", tmp_path / "target"
     model = given.save_model(source, family, tied=tied, shard_size="20KB")
@@ -30,7 +31,8 @@ def test_sharded_directories_are_read_and_written_bit_for_bit(tmp_path: Path, fa
     assert len(list(source.glob("*.safetensors"))) > 1
     with given.worker(source) as worker:
         assert_equal(given.weights(worker), expected)
-        write_hf_directory(target, worker._tensors(), source=source, dtype="float32", shard_bytes=20_000)
+        layout = hf_layout(worker._spec, torch.float32)
+        write_hf_directory(target, layout, worker._tensors(), source=source, dtype="float32", shard_bytes=20_000)
     shards = sorted(path.name for path in target.glob("*.safetensors"))
     index = json.loads((target / "model.safetensors.index.json").read_text())
     assert len(shards) > 1 and sorted(set(index["weight_map"].values())) == shards

@@ -5,7 +5,6 @@ What was interrupted leaves a `.step_N.partial`, which nothing reads and the nex
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from rltrain.checkpoint.manifest import Damaged, FileFacts, Manifest
 from rltrain.checkpoint.retention import Retention
+from rltrain.telemetry.atomic import sync, sync_tree
 
 LATEST = "latest"
 """File with the newest whole step's name, for people and scripts; `newest` looks at the steps themselves."""
@@ -66,13 +66,13 @@ class SavedSteps:
         partial, path = self.partial(step), self._root / f"step_{step}"
         manifest = Manifest(step=step, files=dict(files), metrics=dict(metrics))
         manifest.check(partial, contents=False)
-        _sync_tree(partial)
+        sync_tree(partial)
         manifest.write(partial)
-        _sync(partial)
+        sync(partial)
         if path.exists():  # a damaged one: a whole one of this step isn't written again
             shutil.rmtree(path)
         partial.rename(path)
-        _sync(self._root)
+        sync(self._root)
         self._point(path.name)
         self._prune()
         return SavedStep(path, manifest)
@@ -115,9 +115,9 @@ class SavedSteps:
     def _point(self, name: str) -> None:
         temporary = self._root / f".{LATEST}.partial"
         temporary.write_text(f"{name}\n", encoding="utf-8")
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(self._root / LATEST)
-        _sync(self._root)
+        sync(self._root)
 
     def _prune(self) -> None:
         """Looks at the disk, not at what this process remembers; damaged ones are left for people to look at."""
@@ -128,16 +128,3 @@ class SavedSteps:
             doomed = self.partial(step)  # first out of sight, so that none is ever half there
             steps[step].path.rename(doomed)
             shutil.rmtree(doomed)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in (directory, *directory.rglob("*")):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -194,8 +194,8 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
         )
         finished = await SyncTrainer(args, parts).run()
         if finished and args.checkpoint.export_final:
-            with outputs.directory.exporting(args.run.steps) as path:
-                await workers.trainers.export(str(path))
+            path = outputs.directory.export(args.run.steps)
+            await workers.trainers.export(str(path))
             outputs.display.note(f"final weights: {path}")
     finally:
         await rewarders.close()

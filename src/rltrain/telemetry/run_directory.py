@@ -7,8 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,21 +112,6 @@ class RunDirectory:
     def export(self, step: int) -> Path:
         """Directory for the weights after a step, as Hugging Face's; its parent is made already."""
         return self.path / "hf" / f"step_{step}"
-
-    @contextmanager
-    def exporting(self, step: int) -> Generator[Path]:
-        """Where to write `export`; one that an earlier process wrote is removed once the new one is there."""
-        path = self.export(step)
-        earlier = path.with_name(f".{path.name}.replaced")
-        if path.exists():
-            path.rename(earlier)
-        try:
-            yield path
-        except BaseException:
-            if earlier.exists():
-                _put_back(earlier, path)
-            raise
-        shutil.rmtree(earlier, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:

@@ -255,16 +255,3 @@ def test_runs_without_a_name_of_their_own_are_found_newest_first(make_args: Make
         RunDirectory.create(make_args(name), overwrite=False).release()
     (tmp_path / "runs" / "my-config-20261202-030405").mkdir()
     assert [path.name for path in default_named(make_args(None))] == names[:2]
-
-
-def test_an_earlier_export_goes_once_the_new_one_is_there_and_stays_where_that_fails(make_args: MakeArgs) -> None:
-    run = RunDirectory.create(make_args(), overwrite=False)
-    for text in ("first", "second"):
-        with run.exporting(5) as path:
-            path.mkdir()
-            (path / "weights").write_text(text)
-    with pytest.raises(OSError, match="full"), run.exporting(5) as path:
-        raise OSError("full")
-    assert (run.export(5) / "weights").read_text() == "second"
-    assert [found.name for found in run.export(5).parent.iterdir()] == ["step_5"]
-    run.release()

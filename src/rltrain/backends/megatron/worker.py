@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,9 +24,10 @@ from megatron.core import parallel_state  # noqa: E402 - after the shim
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed  # noqa: E402
 
 from rltrain.algorithms.objective import PolicyObjective  # noqa: E402
+from rltrain.backends.megatron.args import DTYPES  # noqa: E402
 from rltrain.backends.megatron.convert.gather import hf_tensors  # noqa: E402
 from rltrain.backends.megatron.convert.load import draw_weights, load_weights  # noqa: E402
-from rltrain.backends.megatron.export import write_hf_directory  # noqa: E402
+from rltrain.backends.megatron.convert.tensors import hf_layout  # noqa: E402
 from rltrain.backends.megatron.micro_batch import MicroBatch, micro_batches_of  # noqa: E402
 from rltrain.backends.megatron.model import HiddenStateModel  # noqa: E402
 from rltrain.backends.megatron.passes import logprobs  # noqa: E402
@@ -37,6 +37,7 @@ from rltrain.backends.megatron.saving import model_pieces, random_pieces, restor
 from rltrain.backends.megatron.stash import WeightStash  # noqa: E402
 from rltrain.backends.megatron.step import UpdateStep  # noqa: E402
 from rltrain.backends.megatron.trainable import build  # noqa: E402
+from rltrain.checkpoint.hf_writer import write_hf_directory  # noqa: E402
 from rltrain.checkpoint.manifest import Damaged, FileFacts  # noqa: E402
 from rltrain.checkpoint.pieces import SUFFIX, SavedTensors  # noqa: E402
 from rltrain.checkpoint.writer import PieceWriter  # noqa: E402
@@ -161,9 +162,14 @@ class TrainWorker:
 
     @shim.on_device
     def export_hf(self, directory: str) -> None:
-        """Rank 0 writes the weights as a Hugging Face directory."""
+        """Rank 0 writes the weights as a Hugging Face directory, in place of one that is there."""
         model = self._setup.role.model
-        self._on_first(partial(write_hf_directory, Path(directory), source=model.path, dtype=model.dtype))
+        layout = hf_layout(self._spec, DTYPES[model.dtype])
+        self._on_first(
+            lambda values: write_hf_directory(
+                Path(directory), layout, values, source=model.path, dtype=model.dtype, replace=True
+            )
+        )
 
     @shim.on_device
     def save(self, directory: str, *, moments: bool) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rltrain.backends.megatron.convert.checkpoint import SafetensorsDirectory
 from rltrain.backends.megatron.convert.held import Chunks, held_tensors, tensor_parallel_group
 from rltrain.backends.megatron.convert.tensors import model_weights
-from rltrain.backends.megatron.convert.weights import Shape, Sliceable, Weight
+from rltrain.backends.megatron.convert.weights import Shape, Weight
+from rltrain.checkpoint.hf_reader import SafetensorsDirectory, Sliceable
 from rltrain.config.errors import Problem, UserError
 from rltrain.types.model_spec import ModelSpec
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import torch
+
 from rltrain.backends.megatron.convert import deepseek, gemma, glm4, llama, mixtral
 from rltrain.backends.megatron.convert.parts import Layer, norm
 from rltrain.backends.megatron.convert.weights import Weight
+from rltrain.checkpoint.safetensors_layout import TensorFacts
 from rltrain.types.model_spec import ModelSpec
 
 FAMILIES: dict[str, Callable[[ModelSpec, int], Layer]] = {
@@ -42,6 +45,12 @@ def model_weights(spec: ModelSpec) -> dict[str, Weight]:
     if not spec.tied:
         found[OUTPUT] = Weight({"lm_head.weight": vocabulary}, dim=0)
     return found
+
+
+def hf_layout(spec: ModelSpec, dtype: torch.dtype) -> list[TensorFacts]:
+    """The Hugging Face tensors, in the order of `model_weights`."""
+    weights = model_weights(spec).values()
+    return [TensorFacts(n, shape, one.dtype or dtype) for one in weights for n, shape in one.parts.items()]
 
 
 def padded_vocab_size(vocab_size: int, ranks: int) -> int:

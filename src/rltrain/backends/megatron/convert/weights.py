@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from rltrain.checkpoint.hf_reader import Sliceable
+
 Shape = tuple[int, ...]
-
-
-class Sliceable(Protocol):
-    """A tensor, or a part of a file that becomes one when it is sliced."""
-
-    def __getitem__(self, index: Any, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from rltrain.backends.megatron.convert.weights import Sliceable
 from rltrain.config.errors import UserError
 
 INDEX = "model.safetensors.index.json"
+
+
+class Sliceable(Protocol):
+    """A tensor, or a part of a file that becomes one when it is sliced."""
+
+    def __getitem__(self, index: Any, /) -> Tensor: ...
 
 
 class SafetensorsDirectory:

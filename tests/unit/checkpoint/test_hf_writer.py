@@ -10,13 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rltrain.backends.megatron.export import write_hf_directory
+from rltrain.checkpoint.hf_writer import write_hf_directory
+from rltrain.checkpoint.safetensors_layout import TensorFacts
 
 TENSORS = {
     "a": torch.arange(6.0).reshape(2, 3),
-    "b": torch.arange(4, dtype=torch.bfloat16),
+    "b": torch.arange(3, dtype=torch.bfloat16),  # of an odd length, before a wider one
     "c": torch.arange(12.0).reshape(3, 4).t(),  # not contiguous
 }
+LAYOUT = [TensorFacts.of(name, tensor) for name, tensor in TENSORS.items()]
 
 
 @pytest.fixture
@@ -38,13 +40,13 @@ def files(path: Path) -> set[str]:
 @pytest.mark.parametrize(("shard_bytes", "num_shards"), [(10**6, 1), (48, 2), (1, 3)])
 def test_shards_index_config_and_tokenizer(tmp_path: Path, source: Path, shard_bytes: int, num_shards: int) -> None:
     target = tmp_path / "deep" / "target"
-    write_hf_directory(target, iter(TENSORS.items()), source=source, dtype="bfloat16", shard_bytes=shard_bytes)
+    write_hf_directory(target, LAYOUT, TENSORS.items(), source=source, dtype="bfloat16", shard_bytes=shard_bytes)
     shards = {f"model-{n:05}-of-{num_shards:05}.safetensors" for n in range(1, num_shards + 1)}
     others = {"model.safetensors.index.json", "config.json", "tokenizer.json", "generation_config.json"}
     assert files(target) == shards | others
     assert files(target.parent) == {"target"}
     index = json.loads((target / "model.safetensors.index.json").read_text())
-    assert index["metadata"]["total_size"] == 24 + 8 + 48
+    assert index["metadata"]["total_size"] == 24 + 6 + 48
     assert index["weight_map"].keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert torch.equal(load_file(target / index["weight_map"][name])[name], tensor)
@@ -62,9 +64,9 @@ def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, source: Path, fai
 
     target = tmp_path / "target"
     with pytest.raises(type(failure)):
-        write_hf_directory(target, tensors(), source=source, dtype="float32", shard_bytes=1)
+        write_hf_directory(target, LAYOUT, tensors(), source=source, dtype="float32", shard_bytes=1)
     assert files(tmp_path) == {"source"}
-    write_hf_directory(target, iter(TENSORS.items()), source=source, dtype="float32")
+    write_hf_directory(target, LAYOUT, TENSORS.items(), source=source, dtype="float32")
     assert files(tmp_path) == {"source", "target"}
 
 
@@ -77,12 +79,29 @@ def test_a_directory_that_holds_something_is_refused_before_a_tensor_is_asked_fo
     target.mkdir()
     (target / "mine").write_bytes(b"kept")
     with pytest.raises(FileExistsError, match=f"{target} exists already and isn't empty"):
-        write_hf_directory(target, tensors(), source=source, dtype="float32")
+        write_hf_directory(target, LAYOUT, tensors(), source=source, dtype="float32")
     assert files(target) == {"mine"} and files(tmp_path) == {"source", "target"}
 
 
 def test_an_empty_directory_is_filled(tmp_path: Path, source: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    write_hf_directory(target, iter(TENSORS.items()), source=source, dtype="float32")
+    write_hf_directory(target, LAYOUT, TENSORS.items(), source=source, dtype="float32")
     assert "config.json" in files(target)
+
+
+def test_a_directory_to_replace_stays_until_the_new_one_is_whole(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "weights").write_bytes(b"earlier")
+    (source / "config.json").rename(tmp_path / "config.json")
+    (source / "config.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_hf_directory(target, LAYOUT, TENSORS.items(), source=source, dtype="float32", replace=True)
+    (source / "config.json").rmdir()
+    (tmp_path / "config.json").rename(source / "config.json")
+    assert files(target) == {"weights"}
+    write_hf_directory(target, LAYOUT, TENSORS.items(), source=source, dtype=None, replace=True)
+    assert "weights" not in files(target)
+    assert (target / "config.json").read_bytes() == (source / "config.json").read_bytes()
+    assert files(tmp_path) == {"source", "target"}
