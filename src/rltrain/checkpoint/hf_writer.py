@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -11,13 +10,11 @@ from typing import IO
 from torch import Tensor
 
 from rltrain.checkpoint.hf_reader import INDEX
+from rltrain.checkpoint.model_files import CONFIG, carry_files
 from rltrain.checkpoint.safetensors_layout import TensorFacts, aligned, chunks, header
 from rltrain.telemetry.atomic import new_directory
 
 SHARD_BYTES = 4 * 2**30
-CONFIG = "config.json"
-CARRIED = ("generation_config.json", "chat_template.*", "token*", "special_tokens_map.json", "added_tokens.json")
-CARRIED_TOO = ("vocab.*", "merges.txt", "spiece.model")
 
 
 def write_hf_directory(
@@ -44,15 +41,6 @@ def write_hf_directory(
             config.pop("torch_dtype", None)
             text = json.dumps(config | {"dtype": dtype}, indent=2, ensure_ascii=False) + "\n"
             (partial / CONFIG).write_text(text, encoding="utf-8")
-
-
-def carry_files(source: Path, target: Path) -> list[str]:
-    """Copies a model's files apart from the weights; their names."""
-    names = [file.name for pattern in (CONFIG, *CARRIED, *CARRIED_TOO) for file in source.glob(pattern)]
-    names = sorted(name for name in set(names) if (source / name).is_file())
-    for name in names:
-        shutil.copyfile(source / name, target / name)
-    return names
 
 
 def shards(tensors: Sequence[TensorFacts], shard_bytes: int) -> Mapping[str, Sequence[TensorFacts]]:

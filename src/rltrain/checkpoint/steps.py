@@ -17,6 +17,10 @@ from rltrain.telemetry.atomic import sync, sync_tree
 
 LATEST = "latest"
 """File with the newest whole step's name, for people and scripts; `newest` looks at the steps themselves."""
+ACTOR = "actor"
+"""A role's directory in a step."""
+MODEL_FILES = "hf"
+"""Directory of a step with the model's config and tokenizer."""
 NAME = re.compile(r"step_(0|[1-9][0-9]*)")
 PARTIAL = re.compile(r"\.step_[0-9]+\.partial")
 

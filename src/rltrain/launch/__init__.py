@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rltrain.backends.megatron.setup import SavedStart
 from rltrain.checkpoint.state import RunState
+from rltrain.checkpoint.steps import ACTOR
 from rltrain.cluster.session import Session, ray_session
 from rltrain.cluster.supervision import supervised
 from rltrain.concurrency import together
@@ -30,7 +31,7 @@ from rltrain.telemetry.spans import StepClock
 from rltrain.trainer.estimate import saved_bytes
 from rltrain.trainer.preparation import Prepared, context_length, prepare
 from rltrain.trainer.resume import Origin, Resumed, choose, find_origin
-from rltrain.trainer.saving import ACTOR, Saver
+from rltrain.trainer.saving import Saver
 from rltrain.trainer.stopping import Stopping
 from rltrain.trainer.sync import Parts, SyncTrainer
 from rltrain.weight_sync.pusher import WeightPusher
@@ -174,6 +175,7 @@ async def _train(args: Args, prepared: Prepared, workers: Workers, outputs: Outp
                 args.checkpoint,
                 outputs.directory.checkpoints,
                 workers.trainers,
+                model=prepared.spec.path,
                 num_bytes=saved_bytes(args, prepared.spec),
                 note=outputs.display.note,
                 newest=outputs.step if resumed else None,

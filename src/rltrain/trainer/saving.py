@@ -10,16 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from rltrain.checkpoint.manifest import Damaged, FileFacts, facts_of
+from rltrain.checkpoint.model_files import carry_files
 from rltrain.checkpoint.retention import Retention
 from rltrain.checkpoint.state import STATE, RunState
-from rltrain.checkpoint.steps import SavedSteps
+from rltrain.checkpoint.steps import ACTOR, MODEL_FILES, SavedSteps
 from rltrain.concurrency import ended
 from rltrain.config.checkpoint import CheckpointConfig
 from rltrain.trainer.protocols import Policy
 from rltrain.types.errors import SaveFailed
 
-ACTOR = "actor"
-"""A role's directory in a saved step."""
 GIB = 2**30
 
 
@@ -38,13 +37,14 @@ class Saver:
         root: Path,
         policy: Policy,
         *,
+        model: Path,
         num_bytes: int,
         note: Callable[[str], None],
         newest: int | None = None,
     ) -> None:
-        """`newest` is the step in `root` that the run goes on from, if it does."""
+        """`model` is where the config and the tokenizer are; `newest` the step in `root` that the run goes on from."""
         self._config, self._root, self._policy = config, root, policy
-        self._num_bytes, self._note = num_bytes, note
+        self._model, self._num_bytes, self._note = model, num_bytes, note
         self._steps = SavedSteps(root, retention(config), metric=config.metric)
         self._writing: asyncio.Future[None] | None = None
         self._newest = newest
@@ -111,13 +111,17 @@ class Saver:
         if free < self._num_bytes:
             needed = f"{self._num_bytes / GIB:.3g} GiB, and the disk has {free / GIB:.3g} GiB left"
             raise SaveFailed(f"step {step} can't be saved in {self._root}: it takes {needed}")
+        (partial / MODEL_FILES).mkdir()
+        carry_files(self._model, partial / MODEL_FILES)
         return partial
 
     def _commit(self, step: int, files: Mapping[str, FileFacts], metrics: Mapping[str, float]) -> None:
         try:
-            state = facts_of(self._steps.partial(step) / STATE)
+            partial = self._steps.partial(step)
+            small = [partial / STATE, *(partial / MODEL_FILES).iterdir()]
+            others = {str(path.relative_to(partial)): facts_of(path) for path in small}
             finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-            self._steps.commit(step, {STATE: state, **files}, metrics=finite)
+            self._steps.commit(step, {**others, **files}, metrics=finite)
         except (OSError, Damaged) as error:
             raise SaveFailed(f"step {step} can't be saved in {self._root}: {error}") from error
 

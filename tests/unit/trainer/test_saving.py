@@ -67,7 +67,11 @@ class Bench:
         self.policy, self.root = Policy(), root
         self.config = CheckpointConfig(**({"every": 1} | config))
         made: Any = self.policy
-        self.saver = Saver(self.config, root, made, num_bytes=1000, note=self.notes.append)
+        model = root.parent / "model"
+        model.mkdir(exist_ok=True)
+        for name in ("config.json", "tokenizer.json", "model.safetensors", "notes.txt"):
+            (model / name).write_text(name)
+        self.saver = Saver(self.config, root, made, model=model, num_bytes=1000, note=self.notes.append)
 
     async def save(self, step: int, metrics: Mapping[str, float] | None = None) -> bool:
         began = await self.saver.begin(state(step))
@@ -100,9 +104,11 @@ def test_a_saved_step_has_the_state_and_what_the_workers_wrote(tmp_path: Path) -
     async def act(bench: Bench) -> None:
         await bench.save(3, {"reward/mean": 0.5, "train/grad_norm": float("nan")})
 
-    bench = run(act, tmp_path, optimizer=False)
-    (saved,) = SavedSteps(tmp_path, retention(bench.config)).whole()
-    assert saved.manifest.files.keys() == {"state.json", "actor/rank_00000.safetensors"}
+    bench = run(act, tmp_path / "run", optimizer=False)
+    (saved,) = SavedSteps(tmp_path / "run", retention(bench.config)).whole()
+    files = {"state.json", "actor/rank_00000.safetensors", "hf/config.json", "hf/tokenizer.json"}
+    assert saved.manifest.files.keys() == files
+    assert (saved.path / "hf" / "config.json").read_text() == "config.json"
     assert saved.manifest.metrics == {"reward/mean": 0.5}
     found = RunState.read(saved.path)
     assert (found.step, found.updates, found.moments, found.data) == (3, 7, False, {"drawn": [3]})
@@ -124,9 +130,9 @@ def test_ckp_13_every_so_many_steps_and_the_last_one_once(
                 await bench.save(step)
                 assert not bench.saver.due(step, last=last)
 
-    run(act, tmp_path, every=every, keep_last=1)
+    run(act, tmp_path / "run", every=every, keep_last=1)
     assert found == expected
-    assert [path.name for path in tmp_path.glob("step_*")] == [f"step_{step}" for step in expected[-1:]]
+    assert [path.name for path in (tmp_path / "run").glob("step_*")] == [f"step_{step}" for step in expected[-1:]]
 
 
 def test_training_goes_on_while_a_step_is_written_and_the_next_save_waits_for_it(tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_training_goes_on_while_a_step_is_written_and_the_next_save_waits_for_it
         bench.policy.released.set()
         assert await following
 
-    assert run(act, tmp_path).steps == [2, 1]
+    assert run(act, tmp_path / "run").steps == [2, 1]
 
 
 FAILURES = {
@@ -160,9 +166,9 @@ def test_ckp_02_a_save_that_fails_leaves_the_step_before(tmp_path: Path, fail: C
         with pytest.raises(SaveFailed, match="no room"):
             await bench.save(2)
         assert bench.steps == [1]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step_1"]
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["latest", "step_1"]
 
-    run(act, tmp_path, keep_last=1)
+    run(act, tmp_path / "run", keep_last=1)
 
 
 @pytest.mark.parametrize("fail", FAILURES.values(), ids=list(FAILURES))
@@ -178,7 +184,7 @@ def test_a_failed_save_may_be_gone_on_from_and_the_next_one_works(
         bench.policy.begins = bench.policy.ends = None
         await bench.save(3)
 
-    assert run(act, tmp_path, on_failure="continue").steps == [3, 1]
+    assert run(act, tmp_path / "run", on_failure="continue").steps == [3, 1]
 
 
 def test_a_full_disk_is_found_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +198,7 @@ def test_a_full_disk_is_found_before_anything_is_written(tmp_path: Path, monkeyp
             await bench.save(2)
         assert len(bench.policy.moments) == 1
 
-    assert run(act, tmp_path).steps == [1]
+    assert run(act, tmp_path / "run").steps == [1]
 
 
 def test_wsy_08_a_bad_weight_ends_the_run_whatever_failures_do(tmp_path: Path) -> None:
@@ -202,7 +208,7 @@ def test_wsy_08_a_bad_weight_ends_the_run_whatever_failures_do(tmp_path: Path) -
         with pytest.raises(RunError, match="isn't finite"):
             await bench.save(2)
 
-    assert run(act, tmp_path, on_failure="continue").steps == [1]
+    assert run(act, tmp_path / "run", on_failure="continue").steps == [1]
 
 
 def test_what_a_save_raised_is_found_at_the_next_step(tmp_path: Path) -> None:
@@ -215,7 +221,7 @@ def test_what_a_save_raised_is_found_at_the_next_step(tmp_path: Path) -> None:
             bench.saver.check()
         await bench.saver.close()
 
-    assert run(act, tmp_path).steps == []
+    assert run(act, tmp_path / "run").steps == []
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "continue"])
